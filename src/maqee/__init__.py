@@ -1,0 +1,41 @@
+"""Cheap vision transformers: early exits and mixed precision, chosen together.
+
+Names are loaded when they are first used, so that `import maqee` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maqee.data import open_data as open_data
+    from maqee.errors import MaqeeError as MaqeeError
+    from maqee.exits import EarlyExitModel as EarlyExitModel
+    from maqee.exits import Policy as Policy
+    from maqee.exits import add_exits as add_exits
+    from maqee.models import load_backbone as load_backbone
+    from maqee.train import read_recipe as read_recipe
+    from maqee.train import run_recipe as run_recipe
+
+_HOME = {
+    "EarlyExitModel": "maqee.exits",
+    "MaqeeError": "maqee.errors",
+    "Policy": "maqee.exits",
+    "add_exits": "maqee.exits",
+    "load_backbone": "maqee.models",
+    "open_data": "maqee.data",
+    "read_recipe": "maqee.train",
+    "run_recipe": "maqee.train",
+}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'maqee' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

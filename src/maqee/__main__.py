@@ -1,0 +1,5 @@
+"""`python -m maqee` is the command `maqee`."""
+
+from maqee.cli import main
+
+main()

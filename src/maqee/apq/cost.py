@@ -1,0 +1,110 @@
+"""Bit operations (BOPs): MACs x weight bits x activation bits, weighted by how often a part is executed.
+
+The paper prints only "FLOPs x B_w x B_a"; its tables are reproduced by the following convention, which is the only one
+used here (docs/cost.md tells how it was found, and which printed rows do not follow it)::
+
+    BOPs = 1024 MAC_patch + sum_l u_l (MAC_lin b_l A + MAC_att A A) + sum_e u_e MAC_head W_h A_h + 1024 MAC_classifier
+
+u_l is the probability that an image reaches block l. A "FLOP" of the paper is a multiply-accumulate. With every u at 1
+this is the static cost; with the u of an exit policy it is C_APQ (Definition 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maqee.errors import MaqeeError
+from maqee.parts import Part
+
+Bits = tuple[int, int]  # (weight, activation)
+FULL: Bits = (32, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitSettings:
+    """Bit-widths of every part.
+
+    Attributes:
+        weights: bits of the linear layers of each block (b_l).
+        activations: bits of the activations of all blocks; attention products multiply two activations.
+        patch: (weight, activation) of the patch embedding; full precision by default, as in the paper.
+        classifier: of the final classifier; likewise.
+        head: of exit heads; they are not part of b.
+        merge: of Swin's patch mergings; they are not part of b either.
+    """
+
+    weights: tuple[int, ...]
+    activations: int
+    patch: Bits = FULL
+    classifier: Bits = FULL
+    head: Bits = (4, 4)
+    merge: Bits = (4, 4)
+
+    def __post_init__(self) -> None:
+        pairs = (self.patch, self.classifier, self.head, self.merge)
+        for bits in (*self.weights, self.activations, *(bit for pair in pairs for bit in pair)):
+            if not 1 <= bits <= 32:
+                raise MaqeeError(f"Bit-widths go from 1 to 32, not {bits}.")
+
+    @classmethod
+    def uniform(cls, weight: int, activation: int, depth: int) -> BitSettings:
+        """The same widths in every block, head and merging."""
+        pair = (weight, activation)
+        return cls(weights=(weight,) * depth, activations=activation, head=pair, merge=pair)
+
+    def of(self, part: Part) -> Bits:
+        """(weight, activation) of a part."""
+        if part.kind == "linear":
+            return self.weights[part.block - 1], self.activations
+        if part.kind == "attention":
+            return self.activations, self.activations
+        table = {"patch": self.patch, "classifier": self.classifier, "head": self.head, "merge": self.merge}
+        return table[part.kind]
+
+
+def utilization(exit_mass: Sequence[float], exit_blocks: Sequence[int], depth: int) -> NDArray[np.float64]:
+    """u_l = Pr(K >= l) for l = 1..depth, from the share of images that leaves at each exit.
+
+    Args:
+        exit_mass: share leaving at each exit, the last one at full depth; sums to 1.
+        exit_blocks: the block after which each of them ends, the last one being `depth`.
+        depth: number of blocks.
+    """
+    mass = np.asarray(exit_mass, dtype=np.float64)
+    if mass.shape != (len(exit_blocks),):
+        raise MaqeeError(f"The exit mass has {mass.size} shares for {len(exit_blocks)} exits (full depth included).")
+    if not np.isfinite(mass).all() or (mass < 0).any() or not np.isclose(mass.sum(), 1.0, atol=1e-6):
+        raise MaqeeError(f"The exit mass {list(exit_mass)} must be shares from 0 to 1 that sum to 1.")
+    ends = np.asarray(exit_blocks)
+    blocks = np.arange(1, depth + 1)
+    return (mass[None, :] * (ends[None, :] >= blocks[:, None])).sum(axis=1)
+
+
+def part_reach(parts: Sequence[Part], reach: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probability that each part is executed; block 0 (patch embedding, classifier) counts in full.
+
+    The final classifier in full is the paper's convention: every image ends in some classifier, and the tables show it.
+    """
+    return np.array([1.0 if part.block == 0 else reach[part.block - 1] for part in parts])
+
+
+def part_bops(parts: Sequence[Part], bits: BitSettings) -> NDArray[np.float64]:
+    """BOPs of each part when it is executed."""
+    widths = np.array([bits.of(part) for part in parts], dtype=np.float64)  # (parts, 2)
+    return np.array([part.macs for part in parts], dtype=np.float64) * widths.prod(axis=1)
+
+
+def bops(parts: Sequence[Part], bits: BitSettings, reach: NDArray[np.float64] | None = None) -> float:
+    """Expected BOPs of one image: C_APQ under the utilization `reach`, the static cost without it."""
+    costs = part_bops(parts, bits)
+    return float(costs.sum() if reach is None else costs @ part_reach(parts, reach))
+
+
+def total_macs(parts: Sequence[Part], reach: NDArray[np.float64] | None = None) -> float:
+    """Expected multiply-accumulates of one image."""
+    macs = np.array([part.macs for part in parts], dtype=np.float64)
+    return float(macs.sum() if reach is None else macs @ part_reach(parts, reach))

@@ -1,0 +1,48 @@
+"""The command line. Each verb is one file that parses, calls one library function and prints.
+
+Verbs import what they need when they are called, so that `maqee --help` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from maqee.cli import bench, cost, demo, evaluate, list_, train
+from maqee.errors import MaqeeError
+
+app = typer.Typer(
+    name="maqee",
+    help="Cheap vision transformers: early exits and mixed precision, chosen together.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("cost")(cost.cost)
+app.command("ls")(list_.list_things)
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    errors = Console(stderr=True, soft_wrap=True)
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(message)s",
+        handlers=[RichHandler(console=errors, show_time=False, show_path=False, markup=False)],
+    )
+    try:
+        app()
+    except MaqeeError as error:
+        errors.print(f"[bold red]error:[/] {error}", highlight=False, markup=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("Stopped. Run the same command again to go on.")
+        sys.exit(130)

@@ -1,0 +1,83 @@
+"""`maqee bench`: measurements on the machine at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Measure this machine: gradients under torch.compile, speed of early exit.", no_args_is_help=True
+)
+
+Model = Annotated[str, typer.Option(help="Preset, folder, weights file or Hub name.")]
+Exits = Annotated[str, typer.Option(help="lgvit, vit-ee, or one head kind for all exits.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")]
+Out = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")]
+
+
+@app.command()
+def gradients(
+    model: Model = "vit-small",
+    exits: Exits = "lgvit",
+    batch: Annotated[int, typer.Option(help="Images.", min=2)] = 8,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
+    device: Device = None,
+    out: Out = None,
+) -> None:
+    """Compare compiled with eager gradients; exit code 1 if they disagree. Run it before a long training."""
+    from maqee.evaluate.gradients import compare_gradients
+
+    result = compare_gradients(model, exits, batch, _precision(precision), device)
+    typer.echo(
+        f"{model} with {exits} exits, {precision}, {result['device']}: gradient norm {result['eager_norm']:.4f} eager, "
+        f"{result['compiled_norm']:.4f} compiled, relative difference {result['relative_difference']:.2e}: "
+        f"{'they agree' if result['agree'] else 'WRONG'}"
+    )
+    _write(out, result)
+    if not result["agree"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def exits(
+    model: Model = "vit-small",
+    exits: Exits = "lgvit",
+    batch: Annotated[int, typer.Option(help="Images.", min=1)] = 256,
+    mean_exit: Annotated[list[float] | None, typer.Option(help="Mean exit depth; may be repeated.")] = None,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
+    compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
+    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 20,
+    device: Device = None,
+    out: Out = None,
+) -> None:
+    """Time executed early exit against full depth, side by side."""
+    from maqee.evaluate.throughput import compare_throughput
+
+    wanted = mean_exit or [6.0, 7.26, 9.0]
+    result = compare_throughput(model, exits, batch, wanted, _precision(precision), device, compile, repeats)
+    typer.echo(f"{model}, {exits} exits, batch {batch}, {precision}, {result['device']}, executed")
+    typer.echo(f"{'mean exit':>10}{'full img/s':>12}{'exit img/s':>12}{'speed-up':>10}{'ideal':>8}{'reached':>9}")
+    for row in result["rows"]:
+        typer.echo(
+            f"{row['mean_exit']:>10.2f}{row['full_depth_images_per_second']:>12.0f}{row['images_per_second']:>12.0f}"
+            f"{row['speedup']:>10.2f}{row['ideal_speedup']:>8.2f}{row['share_of_ideal']:>9.1%}"
+        )
+    _write(out, result)
+
+
+def _precision(text: str) -> str:
+    from maqee.errors import MaqeeError
+
+    if text not in ("fp32", "bf16"):
+        raise MaqeeError(f"--precision {text!r} is not one of fp32, bf16.")
+    return text
+
+
+def _write(out: Path | None, result: dict[str, Any]) -> None:
+    from maqee.io import write_json
+
+    if out is not None:
+        write_json(out, result)
+        typer.echo(f"Written to {out}.")

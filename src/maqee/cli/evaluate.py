@@ -1,0 +1,31 @@
+"""`maqee eval`: figures of a trained run on the test images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A folder written by `maqee train`.")],
+    path: Annotated[Path | None, typer.Option(help="Where the data lies now; the recipe's path when left out.")] = None,
+    split: Annotated[str, typer.Option(help="test or calibration.")] = "test",
+    stage: Annotated[str | None, typer.Option(help="e.g. 2-joint; the last one when left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+) -> None:
+    """Evaluate every exit, and one shared threshold swept from eager to never."""
+    from maqee.evaluate.run import evaluate_run
+    from maqee.evaluate.tables import exit_table, policy_table
+    from maqee.io import write_json
+
+    result = evaluate_run(run, path=path, split=split, stage=stage, device=device)
+    typer.echo(exit_table(result))
+    if result["policies"]:
+        typer.echo("")
+        typer.echo(policy_table(result))
+    if out is not None:
+        write_json(out, result)
+        typer.echo(f"Written to {out}.")

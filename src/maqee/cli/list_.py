@@ -1,0 +1,24 @@
+"""`maqee ls`: everything that has a name."""
+
+from __future__ import annotations
+
+import typer
+
+
+def list_things() -> None:
+    """List presets, exit heads, data sets, training stages and recipes."""
+    from maqee.data import readers
+    from maqee.exits import heads
+    from maqee.models import presets
+    from maqee.train import stages
+    from maqee.train.shipped import list_recipes
+
+    for title, names in (
+        ("models", presets.names()),
+        ("exit schemes", ["lgvit", "lgvit-raw", "vit-ee"]),
+        ("exit heads", heads.names()),
+        ("data sets", readers.names()),
+        ("training stages", stages.names()),
+        ("recipes", list_recipes()),
+    ):
+        typer.echo(f"{title}: {', '.join(names)}")

@@ -1,0 +1,126 @@
+"""Random augmentation whose draws depend only on a seed, not on how a batch is cut up between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from maqee.data import transforms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """How training images are varied. Everything is off by default.
+
+    Attributes:
+        padding: random window of the image padded by so many pixels.
+        flip: mirror half of the images.
+        min_scale: random box of at least this share of the area is stretched to the whole image; 1 is off.
+        jitter: brightness, contrast and saturation change by up to this share.
+        erase: probability of a grey box.
+        mixup: parameter of the Beta distribution of mixing weights; 0 is off.
+        cutmix: likewise for pasting a box of another image. With both, a coin decides for each batch.
+    """
+
+    padding: int = 0
+    flip: bool = False
+    min_scale: float = 1.0
+    jitter: float = 0.0
+    erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+
+    @property
+    def mixes(self) -> bool:
+        """Whether two images are combined."""
+        return self.mixup > 0 or self.cutmix > 0
+
+    def draw(self, generator: torch.Generator, count: int) -> Draws:
+        """Everything random about a batch of `count` images; drawn even if unused, so that streams stay in step."""
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=generator)
+
+        shifts = torch.randint(0, 2 * self.padding + 1, (count, 2), generator=generator)
+        mirrored = uniform(count) < (0.5 if self.flip else 0.0)
+        boxes = _random_boxes(uniform(count, 4), self.min_scale)
+        factors = 1 + self.jitter * (2 * uniform(count, 3) - 1)
+        holes = _random_boxes(uniform(count, 4), 0.02, 0.33)
+        holes[:, 2] *= uniform(count) < self.erase
+        partner = torch.randperm(count, generator=generator)
+        pasted, weight, box = self._draw_mix(uniform(4), generator)
+        return Draws(shifts, mirrored, boxes, factors, holes, partner, pasted, weight, box)
+
+    def _draw_mix(self, numbers: Tensor, generator: torch.Generator) -> tuple[bool, float, Tensor]:
+        """(cutmix?, weight of the own image, box) for a batch."""
+        pasted = self.cutmix > 0 and (self.mixup == 0 or bool(numbers[0] < 0.5))
+        alpha = self.cutmix if pasted else self.mixup
+        weight = _beta(alpha, generator) if alpha > 0 else 1.0
+        if not pasted:
+            return False, weight, torch.zeros(1, 4)
+        side = (1 - weight) ** 0.5
+        top, left = float(numbers[1]) * (1 - side), float(numbers[2]) * (1 - side)
+        return True, 1 - side * side, torch.tensor([[top, left, side, side]])
+
+    def vary(self, images: Tensor, draws: Draws, which: Tensor) -> Tensor:
+        """Apply the draws of samples `which` to their images, floats 0..1 at native size."""
+        device = images.device
+
+        def of(draw: Tensor) -> Tensor:
+            return draw[which].to(device, non_blocking=True)
+
+        if self.padding:
+            images = transforms.shift_crop(images, of(draws.shifts), self.padding)
+        if self.min_scale < 1:
+            images = transforms.scale_crop(images, of(draws.boxes))
+        if self.flip:
+            images = transforms.flip(images, of(draws.mirrored))
+        if self.jitter:
+            images = transforms.jitter(images, of(draws.factors))
+        if self.erase:
+            images = transforms.erase(images, of(draws.holes))
+        return images
+
+
+class Draws(NamedTuple):
+    """The random part of a batch, on the CPU: one row a sample, and one mixing for all."""
+
+    shifts: Tensor
+    mirrored: Tensor
+    boxes: Tensor
+    factors: Tensor
+    holes: Tensor
+    partner: Tensor
+    pasted: bool
+    weight: float
+    box: Tensor
+
+    def mix_images(self, images: Tensor, partners: Tensor) -> Tensor:
+        """Mixup, or cutmix where `pasted`."""
+        if self.pasted:
+            return torch.where(transforms.inside_box(images, self.box.to(images.device)), partners, images)
+        return self.weight * images + (1 - self.weight) * partners
+
+    def mix_targets(self, labels: Tensor, partners: Tensor, classes: int) -> Tensor:
+        """Labels (n,) of both images to probabilities (n, classes)."""
+        own, other = F.one_hot(labels, classes).float(), F.one_hot(partners, classes).float()
+        return self.weight * own + (1 - self.weight) * other
+
+
+def _random_boxes(numbers: Tensor, smallest: float, largest: float = 1.0) -> Tensor:
+    """(n, 4) uniform numbers to boxes of area smallest..largest and sides in a ratio of 3/4 to 4/3."""
+    area = smallest + (largest - smallest) * numbers[:, 0]
+    ratio = (3 / 4) ** (1 - 2 * numbers[:, 1])
+    height, width = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    return torch.stack([numbers[:, 2] * (1 - height), numbers[:, 3] * (1 - width), height, width], dim=1)
+
+
+def _beta(alpha: float, generator: torch.Generator) -> float:
+    """A draw of Beta(alpha, alpha), as a ratio of Gamma draws that honour the generator."""
+    concentration = torch.full((2,), alpha, dtype=torch.float64)
+    first, second = torch._standard_gamma(concentration, generator=generator).tolist()
+    return first / (first + second) if first + second > 0 else 1.0

@@ -1,0 +1,142 @@
+"""Labelled images, the three separate splits, and the check that no image is in two of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from maqee.data.images import ImageSource
+from maqee.errors import MaqeeError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and what is to be predicted for each.
+
+    Attributes:
+        name: used in messages and results, e.g. "cifar100 test".
+        images: the pixels.
+        targets: labels (n,) int64; other tasks keep what they need.
+        classes: class names in label order.
+    """
+
+    name: str
+    images: ImageSource
+    targets: Tensor
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.images) == 0:
+            raise MaqeeError(f"{self.name} holds no images.")
+        if len(self.images) != len(self.targets):
+            raise MaqeeError(f"{self.name} has {len(self.images)} images and {len(self.targets)} labels.")
+        bad = ((self.targets < 0) | (self.targets >= len(self.classes))).nonzero().flatten()
+        if bad.numel():
+            first = int(bad[0])
+            raise MaqeeError(
+                f"{self.name}: {bad.numel()} labels are outside 0..{len(self.classes) - 1}, "
+                f"the first is {int(self.targets[first])} of {self.images.name(first)}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def select(self, indices: Sequence[int] | Tensor, name: str | None = None) -> ImageSet:
+        """Some of the images, in this order."""
+        chosen = [int(index) for index in indices]
+        return replace(
+            self, name=name or self.name, images=self.images.select(chosen), targets=self.targets[torch.tensor(chosen)]
+        )
+
+    def to(self, device: torch.device) -> ImageSet:
+        """Move what is in memory to a device."""
+        return replace(self, images=self.images.to(device), targets=self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three sets that never mix: training sees `train` only, searches see `calibration` only, figures are of `test`.
+
+    `train` may be missing (a data set that is only for evaluation).
+    """
+
+    train: ImageSet | None
+    calibration: ImageSet
+    test: ImageSet
+
+    def to(self, device: torch.device) -> Splits:
+        """Move what is in memory to a device."""
+        train = self.train.to(device) if self.train else None
+        return Splits(train, self.calibration.to(device), self.test.to(device))
+
+    def training(self) -> ImageSet:
+        """The training set, or the user's error that there is none."""
+        if self.train is None:
+            raise MaqeeError(f"The data of {self.test.name!r} has no training images: it can only be evaluated.")
+        return self.train
+
+
+def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> tuple[ImageSet, ImageSet]:
+    """Split off `count` images, as evenly over the classes as they go.
+
+    Returns:
+        What is left, named `kept`, and what was held out, named `held`.
+    """
+    if not 0 < count < len(source):
+        raise MaqeeError(
+            f"Cannot hold {count} of the {len(source)} images of {source.name} out: give 1 to all but one."
+        )
+    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed)).tolist()
+    by_class: dict[int, list[int]] = defaultdict(list)
+    for index in order:
+        by_class[int(source.targets[index])].append(index)
+    # Deal the classes out in turn: first one image of each, then a second of each, and so on.
+    turns = sorted((turn, label, index) for label, items in by_class.items() for turn, index in enumerate(items))
+    taken = {index for _, _, index in turns[:count]}
+    left = [index for index in range(len(source)) if index not in taken]
+    return source.select(left, kept), source.select(sorted(taken), held)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The same image in two splits."""
+
+    first: str
+    second: str
+    names: tuple[tuple[str, str], ...]
+
+
+def find_overlaps(splits: Splits) -> list[Overlap]:
+    """Compare the content of every image of every pair of splits."""
+    sets = [part for part in (splits.train, splits.calibration, splits.test) if part is not None]
+    digests = {part.name: part.images.digests() for part in sets}
+    found = []
+    for one, two in combinations(sets, 2):
+        where = {digest: index for index, digest in enumerate(digests[one.name])}
+        pairs = [
+            (one.images.name(where[digest]), two.images.name(index))
+            for index, digest in enumerate(digests[two.name])
+            if digest in where
+        ]
+        if pairs:
+            found.append(Overlap(one.name, two.name, tuple(pairs)))
+    return found
+
+
+def warn_of_overlaps(splits: Splits) -> list[Overlap]:
+    """Log what `find_overlaps` finds: such images flatter every figure measured on them."""
+    overlaps = find_overlaps(splits)
+    for overlap in overlaps:
+        logger.warning(
+            "%d images are in both %s and %s, the first is %s",
+            len(overlap.names), overlap.first, overlap.second, " = ".join(overlap.names[0]),
+        )  # fmt: skip
+    return overlaps

@@ -1,0 +1,160 @@
+"""Where pixels come from: an array in memory, or files that are decoded when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from maqee.errors import MaqeeError
+from maqee.models.preprocessing import Preprocessing
+
+
+class ImageSource(Protocol):
+    """A numbered collection of images."""
+
+    def __len__(self) -> int: ...
+
+    def load(self, indices: Sequence[int] | Tensor, preprocessing: Preprocessing) -> Tensor:
+        """Pixels as uint8 (n, channels, height, width): at their native size, or already at the model's."""
+
+    def digests(self) -> list[bytes]:
+        """A hash of each image's content, to find the same image in two places."""
+
+    def name(self, index: int) -> str:
+        """What to call an image in a message."""
+
+    def select(self, indices: Sequence[int]) -> ImageSource:
+        """Some of the images."""
+
+    def to(self, device: torch.device) -> ImageSource:
+        """Move what is in memory to a device."""
+
+
+class ArrayImages:
+    """Images of one size, all in memory."""
+
+    def __init__(self, pixels: Tensor, names: Sequence[str] | None = None) -> None:
+        """Pixels: uint8 (n, channels, height, width)."""
+        self.pixels = pixels
+        self.names = names
+
+    def __len__(self) -> int:
+        return self.pixels.shape[0]
+
+    def load(self, indices: Sequence[int] | Tensor, preprocessing: Preprocessing) -> Tensor:
+        """The images at their native size, on the device they lie on."""
+        return self.pixels[torch.as_tensor(indices, device=self.pixels.device)]
+
+    def digests(self) -> list[bytes]:
+        """Hashes of the pixels."""
+        pixels = self.pixels.cpu().numpy()
+        return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in pixels]
+
+    def name(self, index: int) -> str:
+        """The original file's name where it is known."""
+        return self.names[index] if self.names else f"image {index}"
+
+    def select(self, indices: Sequence[int]) -> ArrayImages:
+        """Some of the images, in this order."""
+        names = [self.names[index] for index in indices] if self.names else None
+        return ArrayImages(self.pixels[torch.as_tensor(indices, device=self.pixels.device)], names)
+
+    def to(self, device: torch.device) -> ArrayImages:
+        """Move the pixels."""
+        return ArrayImages(self.pixels.to(device), self.names)
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """An encoded image: a whole file, or a stretch of a tar archive."""
+
+    name: str
+    path: Path
+    offset: int = 0
+    size: int | None = None
+
+    def read(self) -> bytes:
+        """The encoded bytes."""
+        if self.size is None:
+            return self.path.read_bytes()
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, self.size, self.offset)
+        finally:
+            os.close(descriptor)
+
+
+class FileImages:
+    """Encoded images, decoded on demand by a few threads, resized and cropped with Pillow."""
+
+    def __init__(self, entries: Sequence[FileEntry]) -> None:
+        self.entries = list(entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def load(self, indices: Sequence[int] | Tensor, preprocessing: Preprocessing) -> Tensor:
+        """RGB images at the model's size; if one is corrupt, the error counts all corrupt ones."""
+        chosen = [self.entries[int(index)] for index in indices]
+        with ThreadPoolExecutor() as pool:
+            arrays = list(pool.map(lambda entry: _try_decode(entry, preprocessing), chosen))
+        if any(array is None for array in arrays):
+            self._report_corrupt(preprocessing)
+        return torch.from_numpy(np.stack([array for array in arrays if array is not None])).permute(0, 3, 1, 2)
+
+    def _report_corrupt(self, preprocessing: Preprocessing) -> None:
+        with ThreadPoolExecutor() as pool:
+            arrays = pool.map(lambda entry: _try_decode(entry, preprocessing), self.entries)
+            bad = [entry.name for entry, array in zip(self.entries, arrays, strict=True) if array is None]
+        raise MaqeeError(
+            f"{len(bad)} of {len(self)} images cannot be decoded, the first is {bad[0]}: remove or replace them."
+        )
+
+    def digests(self) -> list[bytes]:
+        """Hashes of the encoded files."""
+        return [hashlib.blake2b(entry.read(), digest_size=16).digest() for entry in self.entries]
+
+    def name(self, index: int) -> str:
+        """The file's name."""
+        return self.entries[index].name
+
+    def select(self, indices: Sequence[int]) -> FileImages:
+        """Some of the images, in this order."""
+        return FileImages([self.entries[index] for index in indices])
+
+    def to(self, device: torch.device) -> FileImages:
+        """Files stay where they are."""
+        return self
+
+
+def _try_decode(entry: FileEntry, preprocessing: Preprocessing) -> np.ndarray | None:
+    """(height, width, 3) uint8, or None if the file is no readable image."""
+    try:
+        with Image.open(io.BytesIO(entry.read())) as image:
+            return np.asarray(resize_and_crop(image.convert("RGB"), preprocessing))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+    """Short side to `resize`, centre cut out; without `resize` the whole image is scaled."""
+    height, width = preprocessing.image_size
+    if preprocessing.resize is None:
+        return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BICUBIC)
+    scale = preprocessing.resize / min(image.size)
+    size = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.BICUBIC)
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))

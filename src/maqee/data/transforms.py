@@ -1,0 +1,98 @@
+"""Image transforms on whole batches, on whatever device the batch lies. Randomness comes in as arguments."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from maqee.models.preprocessing import Preprocessing
+
+
+def to_unit(pixels: Tensor) -> Tensor:
+    """Bytes 0..255 to floats 0..1."""
+    return pixels.float() / 255
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bicubic with anti-aliasing, which agrees with Pillow's; values stay within 0..1."""
+    if tuple(images.shape[2:]) == size:
+        return images
+    return F.interpolate(images, size=size, mode="bicubic", align_corners=False, antialias=True).clamp(0, 1)
+
+
+def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """The middle of every image."""
+    top, left = round((images.shape[2] - size[0]) / 2), round((images.shape[3] - size[1]) / 2)
+    return images[:, :, top : top + size[0], left : left + size[1]]
+
+
+def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Subtract the mean and divide by the deviation of each channel."""
+    mean = torch.tensor(preprocessing.mean, device=images.device)[:, None, None]
+    std = torch.tensor(preprocessing.std, device=images.device)[:, None, None]
+    return (images - mean) / std
+
+
+def prepare(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """What evaluation feeds a model: bytes (n, channels, h, w) to normalised floats at the model's size.
+
+    Pixels that are already at that size, as file readers deliver them, are only normalised.
+    """
+    images = to_unit(pixels)
+    if tuple(images.shape[2:]) != preprocessing.image_size and preprocessing.resize is not None:
+        scale = preprocessing.resize / min(images.shape[2:])
+        images = resize(images, (round(images.shape[2] * scale), round(images.shape[3] * scale)))
+        images = centre_crop(images, preprocessing.image_size)
+    return normalize(resize(images, preprocessing.image_size), preprocessing)
+
+
+def shift_crop(images: Tensor, shifts: Tensor, padding: int) -> Tensor:
+    """Cut an image-sized window out of each image padded with zeros; shifts (n, 2) go from 0 to 2 * padding."""
+    count, _, height, width = images.shape
+    padded = F.pad(images, (padding,) * 4)
+    rows = shifts[:, 0, None] + torch.arange(height, device=images.device)  # (n, height)
+    columns = shifts[:, 1, None] + torch.arange(width, device=images.device)
+    sample = torch.arange(count, device=images.device)
+    return padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def scale_crop(images: Tensor, boxes: Tensor) -> Tensor:
+    """Stretch a box of each image to the whole image; boxes (n, 4): top, left, height, width as shares of 1."""
+    top, left, height, width = boxes.unbind(dim=1)
+    zero = torch.zeros_like(top)
+    across = torch.stack([width, zero, 2 * left + width - 1], dim=1)
+    down = torch.stack([zero, height, 2 * top + height - 1], dim=1)
+    grid = F.affine_grid(torch.stack([across, down], dim=1), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def flip(images: Tensor, mirrored: Tensor) -> Tensor:
+    """Mirror the images marked in `mirrored` (n,)."""
+    return torch.where(mirrored[:, None, None, None], images.flip(3), images)
+
+
+def jitter(images: Tensor, factors: Tensor) -> Tensor:
+    """Change brightness, contrast and saturation by factors (n, 3) around 1."""
+    brightness, contrast, saturation = (factor[:, None, None, None] for factor in factors.unbind(dim=1))
+    images = images * brightness
+    mean = images.mean(dim=(1, 2, 3), keepdim=True)
+    images = mean + (images - mean) * contrast
+    grey = images.mean(dim=1, keepdim=True)
+    return (grey + (images - grey) * saturation).clamp(0, 1)
+
+
+def inside_box(images: Tensor, boxes: Tensor) -> Tensor:
+    """True inside boxes (n or 1, 4) of top, left, height, width as shares of 1: (n or 1, 1, h, w)."""
+    height, width = images.shape[2:]
+    rows = (torch.arange(height, device=images.device) + 0.5) / height
+    columns = (torch.arange(width, device=images.device) + 0.5) / width
+    top, left, tall, wide = (side[:, None] for side in boxes.unbind(dim=1))
+    in_rows = (rows >= top) & (rows < top + tall)
+    in_columns = (columns >= left) & (columns < left + wide)
+    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+
+
+def erase(images: Tensor, boxes: Tensor) -> Tensor:
+    """Paint boxes (n, 4) grey; a box of no height leaves its image alone."""
+    return torch.where(inside_box(images, boxes), torch.full_like(images, 0.5), images)

@@ -1,0 +1,18 @@
+"""The one exception a user's mistake raises."""
+
+
+class MaqeeError(Exception):
+    """Something about the user's input is wrong.
+
+    The message is one sentence that names the input and says what to do. The command line prints it without a
+    traceback and exits with code 2; library users can catch it.
+    """
+
+
+def suggest(name: str, known: list[str], kind: str) -> MaqeeError:
+    """Build the error for an unknown name, with the closest known names or, failing that, all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(sorted(known))}."
+    return MaqeeError(f"Unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,98 @@
+"""Evaluate what `maqee train` left in a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maqee.apq.cost import BitSettings, total_macs, utilization
+from maqee.data import ImageSet, open_data
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluate.exits import evaluate_exits, record_exits, threshold_sweep
+from maqee.exits import NEVER, EarlyExitModel
+from maqee.io import read_json
+from maqee.models import load_backbone
+from maqee.tasks import tasks
+
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, NEVER)
+
+
+def evaluate_run(
+    run: Path, path: Path | None = None, split: str = "test", stage: str | None = None, device: str | None = None
+) -> dict[str, Any]:
+    """Accuracy of every exit, and of a shared threshold, of a finished training run.
+
+    All figures are in full precision. Those of policies are simulated: chosen from the outputs of all exits, which
+    `EarlyExitModel.run` reproduces by really stopping.
+    """
+    recipe = read_json(run / "recipe.json").get("recipe")
+    if not isinstance(recipe, dict):
+        raise MaqeeError(f"{run / 'recipe.json'} holds no recipe: give a folder written by maqee train.")
+    folder = _stage_folder(run, stage)
+    data = _open_split(recipe, path, split)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    task = tasks[recipe["task"]]
+    result: dict[str, Any] = {
+        "run": recipe["name"],
+        "stage": folder.name,
+        "seed": recipe["seed"],
+        "data": data.name,
+        "images": len(data),
+        "precision": "float32",
+        "environment": describe_environment(),
+        "policies": [],
+    }
+    if read_json(folder / "config.json").get("exits") is None:
+        backbone = load_backbone(folder).to(target)
+        figures = evaluate_exits(backbone, data, task)
+        macs = total_macs(backbone.parts())
+        row = {"block": backbone.depth, "accuracy": figures[f"{task.metric_name}@{backbone.depth}"], "macs": macs}
+        return result | {"exits": [row]}
+    model = EarlyExitModel.load(folder, task.confidence).to(target)
+    record = record_exits(model, data, task, show=True)
+    bits = BitSettings.uniform(32, 32, model.backbone.depth)
+    return result | {
+        "exits": _exit_rows(model, record.correct.float().mean(dim=1).tolist(), record.loss.mean(dim=1).tolist()),
+        "policies": threshold_sweep(model, record, THRESHOLDS, bits),
+        "policies_are": "simulated",
+    }
+
+
+def _exit_rows(model: EarlyExitModel, accuracy: list[float], loss: list[float]) -> list[dict[str, Any]]:
+    """One row an exit; its cost is that of a model which always leaves there."""
+    rows = []
+    for index, block in enumerate(model.exit_blocks):
+        mass = [float(other == index) for other in range(len(model.exit_blocks))]
+        reach = utilization(mass, model.exit_blocks, model.backbone.depth)
+        rows.append(
+            {
+                "block": block,
+                "head": (*model.kinds, model.final_kind or "backbone")[index],
+                "accuracy": round(accuracy[index], 6),
+                "loss": round(loss[index], 6),
+                "macs": total_macs(model.parts(), reach),
+            }
+        )
+    return rows
+
+
+def _stage_folder(run: Path, stage: str | None) -> Path:
+    finished = sorted(path.parent for path in run.glob("*/stage.json"))
+    if not finished:
+        raise MaqeeError(f"{run} holds no finished stage: let maqee train go on.")
+    if stage is None:
+        return finished[-1]
+    if run / stage not in finished:
+        raise MaqeeError(f"{run} has no finished stage {stage!r}: choose {', '.join(path.name for path in finished)}.")
+    return run / stage
+
+
+def _open_split(recipe: dict[str, Any], path: Path | None, split: str) -> ImageSet:
+    data = recipe["data"]
+    splits = open_data(data["name"], path or data["path"], data["holdout"], recipe["seed"])
+    if split not in ("test", "calibration"):
+        raise MaqeeError(f"--split {split!r} is not one of test, calibration.")
+    return splits.test if split == "test" else splits.calibration

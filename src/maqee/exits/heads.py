@@ -1,0 +1,57 @@
+"""What an exit head is, and the registry of all kinds."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from maqee.models import Backbone, TokenShape
+from maqee.registry import Registry
+
+
+class ExitHead(nn.Module):
+    """Turns the tokens after a block into a prediction.
+
+    A head may also read earlier blocks (a segmentation decoder does): it lists them in `reads`, and `forward` is called
+    with their tokens first, the tokens of its own block last.
+    """
+
+    reads: tuple[int, ...] = ()
+
+    def forward(self, *tokens: Tensor) -> Tensor:
+        """(batch, tokens, dim) of each block read, then of the own block, to the task's output."""
+        raise NotImplementedError
+
+    def macs(self) -> int:
+        """Multiply-accumulates for one image."""
+        raise NotImplementedError
+
+    def start_from(self, backbone: Backbone, position: int) -> None:
+        """Copy what can be copied from the backbone; position is the 1-based block the head follows."""
+
+
+class HeadBuilder(Protocol):
+    """Makes a head for tokens of a given shape."""
+
+    def __call__(self, shape: TokenShape, num_classes: int) -> ExitHead:
+        """Build it with fresh weights."""
+
+
+heads: Registry[HeadBuilder] = Registry("exit head")
+
+
+def class_and_patches(tokens: Tensor, prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    """The class token (batch, dim), or the mean token where there is none, and the patches (batch, n, dim)."""
+    patches = tokens[:, prefix_tokens:]
+    return (tokens[:, 0] if prefix_tokens else patches.mean(dim=1)), patches
+
+
+def as_picture(patches: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(batch, rows * columns, dim) to (batch, dim, rows, columns)."""
+    return patches.transpose(1, 2).unflatten(2, grid)
+
+
+def as_tokens(picture: Tensor) -> Tensor:
+    """The reverse of `as_picture`."""
+    return picture.flatten(2).transpose(1, 2)

@@ -1,0 +1,121 @@
+"""LGViT's heads (Xu et al., ACM MM 2023): local perception for early exits, global aggregation for late ones.
+
+One departure, on by default: the tokens are normalised before they enter the head. LGViT feeds the raw residual
+stream, whose scale grows with depth and whose outlier channels make 4-bit activations useless. `normalize=False` is
+the original.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maqee.exits.batch_norm import TokenBatchNorm
+from maqee.exits.heads import ExitHead, as_picture, as_tokens, heads
+from maqee.models import TokenShape
+from maqee.models.layers import Attention, Readout, init_weights
+from maqee.parts import linear_macs
+
+GLOBAL_HEADS = 8
+
+
+class LgvitHead(ExitHead):
+    """The tail both kinds share: pooled features plus the class token, then a classifier.
+
+    With a distillation token there are two classifiers, one for each special token, and their logits are averaged.
+    Without special tokens (Swin) the features are normalised and pooled.
+    """
+
+    def __init__(self, shape: TokenShape, num_classes: int, normalize: bool) -> None:
+        super().__init__()
+        self.shape = shape
+        self.norm = nn.LayerNorm(shape.dim, eps=1e-6) if normalize else nn.Identity()
+        self.tail_norm = nn.Identity() if shape.prefix_tokens else nn.LayerNorm(shape.dim, eps=1e-6)
+        kind = shape.readout if shape.readout in ("class+distillation", "mean") else "class"
+        self.readout = Readout(shape.dim, num_classes, kind, shape.prefix_tokens)
+
+    def transform(self, patches: Tensor) -> Tensor:
+        """Patches (batch, n, dim) to features (batch, m, dim)."""
+        raise NotImplementedError
+
+    def forward(self, *tokens: Tensor) -> Tensor:
+        """Tokens (batch, tokens, dim) to logits (batch, classes)."""
+        return self.with_features(tokens[-1])[0]
+
+    def with_features(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and the features (batch, m, dim) that LGViT's distillation compares."""
+        tokens = self.norm(tokens)
+        special, patches = tokens[:, : self.shape.prefix_tokens], tokens[:, self.shape.prefix_tokens :]
+        features = self.transform(patches)
+        pooled = self.tail_norm(features).mean(dim=1, keepdim=True)  # (batch, 1, dim)
+        return self.readout(pooled + special if self.shape.prefix_tokens else pooled), features
+
+
+class LocalHead(LgvitHead):
+    """Local perception: 1x1, depthwise 3x3 (kernel 3 only), 1x1 convolutions with a residual.
+
+    LGViT's order: activation before batch norm.
+    """
+
+    def __init__(self, shape: TokenShape, num_classes: int, kernel: int, normalize: bool = True) -> None:
+        super().__init__(shape, num_classes, normalize)
+        dim = shape.dim
+        self.expand = nn.Linear(dim, dim)
+        self.expand_norm = TokenBatchNorm(dim)
+        self.depthwise: nn.Conv2d | None = None
+        if kernel == 3:
+            self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim)
+            self.depthwise_norm = TokenBatchNorm(dim)
+        self.project = nn.Linear(dim, dim)
+        self.project_norm = TokenBatchNorm(dim)
+        init_weights(self)
+        nn.init.zeros_(self.project_norm.weight)  # the residual branch starts silent
+
+    def transform(self, patches: Tensor) -> Tensor:
+        """(batch, n, dim) to the same shape."""
+        x = self.expand_norm(F.gelu(self.expand(patches)))
+        if self.depthwise is not None:
+            x = as_tokens(self.depthwise(as_picture(x, self.shape.grid)))
+            x = self.depthwise_norm(F.gelu(x))
+        return patches + self.project_norm(self.project(x))
+
+    def macs(self) -> int:
+        """Convolutions and classifier."""
+        patches, dim = self.shape.patches, self.shape.dim
+        depthwise = 0 if self.depthwise is None else 9 * patches * dim
+        return 2 * linear_macs(patches, dim, dim) + depthwise + self.readout.macs()
+
+
+class GlobalHead(LgvitHead):
+    """Global aggregation: self-attention with 8 heads over every `stride`-th patch, no residual, no MLP."""
+
+    def __init__(self, shape: TokenShape, num_classes: int, stride: int, normalize: bool = True) -> None:
+        super().__init__(shape, num_classes, normalize)
+        self.stride = stride
+        self.attention = Attention(shape.dim, GLOBAL_HEADS, qkv_bias=False)
+        init_weights(self)
+
+    def transform(self, patches: Tensor) -> Tensor:
+        """(batch, n, dim) to (batch, n / stride^2, dim)."""
+        return self.attention(pick(patches, self.shape.grid, self.stride))
+
+    def macs(self) -> int:
+        """Attention on the picked patches and the classifier."""
+        rows, columns = (-(-side // self.stride) for side in self.shape.grid)
+        return sum(self.attention.macs(rows * columns)) + self.readout.macs()
+
+
+def pick(patches: Tensor, grid: tuple[int, int], stride: int) -> Tensor:
+    """Every `stride`-th patch in both directions: average pooling with kernel 1, as LGViT has it."""
+    picture = patches.unflatten(1, grid)[:, ::stride, ::stride]  # (batch, rows, columns, dim)
+    return torch.flatten(picture, 1, 2)
+
+
+for _suffix, _normalize in (("", True), ("-raw", False)):
+    for _kernel in (3, 1):
+        heads.register(f"local-{_kernel}x{_kernel}{_suffix}")(partial(LocalHead, kernel=_kernel, normalize=_normalize))
+    for _stride in (1, 2, 3):
+        heads.register(f"global-s{_stride}{_suffix}")(partial(GlobalHead, stride=_stride, normalize=_normalize))

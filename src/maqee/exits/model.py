@@ -1,0 +1,252 @@
+"""A backbone with exits: run everything and look, or run under a policy and really stop."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from maqee.errors import MaqeeError
+from maqee.exits.heads import ExitHead, heads
+from maqee.exits.placement import default_positions, head_kinds
+from maqee.exits.policy import Policy
+from maqee.exits.segment import Segment
+from maqee.io import read_json, read_tensors, write_json, write_tensors
+from maqee.models import Backbone
+from maqee.models.load import backbone_from_json, backbone_to_json, check_state
+from maqee.parts import Part
+from maqee.tasks.classification import max_probability
+
+FORMAT, VERSION = "maqee-early-exit", 1
+Confidence = Callable[[Tensor], Tensor]
+
+
+class AllOutputs(NamedTuple):
+    """Everything one pass can tell.
+
+    Attributes:
+        outputs: the prediction of every exit in order, then the final one.
+        blocks: the tokens after every block; empty unless asked for.
+    """
+
+    outputs: list[Tensor]
+    blocks: list[Tensor]
+
+
+class Decision(NamedTuple):
+    """What came out under a policy, in the order the samples went in.
+
+    Attributes:
+        output: the prediction of the exit each sample took.
+        exit: index of that exit; the number of exits means full depth.
+        confidence: how sure the model was there.
+    """
+
+    output: Tensor
+    exit: Tensor
+    confidence: Tensor
+
+
+class EarlyExitModel(nn.Module):
+    """A backbone and a head after some of its blocks.
+
+    Args:
+        backbone: the network.
+        positions: 1-based blocks after which the heads sit, ascending, before the last block.
+        kinds: the head kind at each position.
+        final: a head kind that replaces the backbone's own norm and classifier after the last block.
+        confidence: maps predictions to one number a sample; a task supplies its own.
+
+    Example:
+        >>> from maqee.models import load_backbone
+        >>> model = EarlyExitModel(load_backbone("test-vit"), (1, 2), ("mlp", "vit"))
+        >>> decision = model.run(torch.zeros(4, 3, 32, 32), Policy((0.9, 0.9)))
+        >>> decision.output.shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        positions: Sequence[int],
+        kinds: Sequence[str],
+        final: str | None = None,
+        confidence: Confidence = max_probability,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.positions = _check_positions(positions, kinds, backbone.depth)
+        self.kinds = tuple(kinds)
+        self.final_kind = final
+        self.confidence = confidence
+        classes = backbone.config.num_classes
+        self.heads = nn.ModuleList(
+            heads[kind](backbone.token_shape(position), classes)
+            for position, kind in zip(self.positions, self.kinds, strict=True)
+        )
+        if final is not None:
+            self.heads.append(heads[final](backbone.token_shape(backbone.depth), classes))
+        self.read = frozenset(block for index in range(len(self.heads)) for block in self.head(index).reads)
+        bounds = (0, *self.exit_blocks)
+        self.segments: list[Callable[[Tensor], tuple[Tensor, dict[int, Tensor]]]] = [
+            Segment(backbone, first + 1, last, self.read) for first, last in itertools.pairwise(bounds)
+        ]
+
+    @property
+    def num_exits(self) -> int:
+        """Early exits; the final output is not counted."""
+        return len(self.positions)
+
+    @property
+    def exit_blocks(self) -> tuple[int, ...]:
+        """Depth at which each exit, and at last the full model, ends."""
+        return (*self.positions, self.backbone.depth)
+
+    def head(self, index: int) -> ExitHead:
+        """The head of an exit."""
+        head = self.heads[index]
+        assert isinstance(head, ExitHead)
+        return head
+
+    def predict(self, index: int, x: Tensor, kept: dict[int, Tensor]) -> Tensor:
+        """The output of exit `index` from the tokens after its block and those kept from earlier ones."""
+        if index < len(self.heads):
+            head = self.head(index)
+            return head(*(kept[block] for block in head.reads), x)
+        return self.backbone.finish(x)
+
+    def forward(self, images: Tensor, policy: Policy | None = None) -> Tensor:
+        """Predictions: at full depth, or under a policy."""
+        if policy is not None:
+            return self.run(images, policy).output
+        x = self.backbone.embedding(images)
+        kept: dict[int, Tensor] = {}
+        for segment in self.segments:
+            x, new = segment(x)
+            kept |= new
+        return self.predict(self.num_exits, x, kept)
+
+    def forward_all(self, images: Tensor, blocks: bool = False) -> AllOutputs:
+        """Run every block and every head."""
+        outputs: list[Tensor] = []
+        seen: list[Tensor] = []
+        x = self.backbone.embedding(images)
+        for number, block in enumerate(self.backbone.blocks, start=1):
+            x = block(self.backbone.before(number, x))
+            if blocks or self.read:
+                seen.append(x)
+            if number in self.exit_blocks:
+                kept = {block: seen[block - 1] for block in self.read if block <= number}
+                outputs.append(self.predict(len(outputs), x, kept))
+        return AllOutputs(outputs, seen if blocks else [])
+
+    @torch.inference_mode()
+    def run(self, images: Tensor, policy: Policy) -> Decision:
+        """Stop each sample at the first exit that is sure enough.
+
+        Samples that leave are taken out of the batch, so the blocks behind an exit only see the rest, and a block that
+        nobody reaches is not run. One synchronisation with the device an exit: the number of samples that stay.
+        """
+        policy.check(self.num_exits)
+        x = self.backbone.embedding(images)
+        kept: dict[int, Tensor] = {}
+        alive = torch.arange(images.shape[0], device=images.device)
+        whole: Decision | None = None
+        for index, segment in enumerate(self.segments):
+            x, new = segment(x)
+            kept |= new
+            output = self.predict(index, x, kept)
+            confidence = self.confidence(output)
+            here = Decision(output, torch.full_like(alive, index), confidence)
+            # Everyone still here writes its answer; those who go on overwrite it at a later exit.
+            whole = here if whole is None else _write(whole, alive, here)
+            if index == self.num_exits:
+                break
+            staying = (confidence < policy.thresholds[index]).nonzero().squeeze(1)
+            if staying.numel() == 0:
+                break
+            if staying.numel() < alive.numel():
+                x, alive = x[staying], alive[staying]
+                kept = {block: tokens[staying] for block, tokens in kept.items()}
+        assert whole is not None
+        return whole
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the road between exits, and every head, for batches of any size, in place."""
+        options = {"dynamic": True, **options}
+        self.segments = [torch.compile(segment, *args, **options) for segment in self.segments]
+        for head in self.heads:
+            head.compile(*args, **options)
+
+    def parts(self) -> list[Part]:
+        """The backbone's parts and the heads'."""
+        *body, classifier = self.backbone.parts()
+        for index, head in enumerate(self.heads):
+            block, kind = self.exit_blocks[index], (*self.kinds, self.final_kind)[index]
+            assert isinstance(head, ExitHead)
+            body.append(Part(f"exit {block} head ({kind})", "head", head.macs(), block))
+        return body if self.final_kind else [*body, classifier]
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors; `load` reads them back."""
+        exits = [{"block": block, "head": kind} for block, kind in zip(self.positions, self.kinds, strict=True)]
+        values = {"exits": exits, "final": self.final_kind}
+        write_tensors(folder / "model.safetensors", self.state_dict())
+        write_json(
+            folder / "config.json",
+            {**backbone_to_json(self.backbone), **values, "format": FORMAT, "version": VERSION},
+        )
+
+    @classmethod
+    def load(cls, folder: Path, confidence: Confidence = max_probability) -> EarlyExitModel:
+        """Read what `save` wrote."""
+        path = folder / "config.json"
+        values = read_json(path)
+        if values.get("format") != FORMAT:
+            raise MaqeeError(f"{path}: format is {values.get('format')!r}, not {FORMAT!r}: no early-exit model.")
+        backbone = backbone_from_json(values, str(path))
+        exits = values.get("exits")
+        if not isinstance(exits, list) or any(set(entry) != {"block", "head"} for entry in exits):
+            raise MaqeeError(f"{path}: key 'exits' must list a block and a head for every exit.")
+        blocks, kinds = [entry["block"] for entry in exits], [entry["head"] for entry in exits]
+        model = cls(backbone, blocks, kinds, values.get("final"), confidence)
+        weights = folder / "model.safetensors"
+        state = read_tensors(weights)
+        check_state(model, state, str(weights))
+        model.load_state_dict(state)
+        return model
+
+
+def add_exits(backbone: Backbone, scheme: str = "lgvit", positions: Sequence[int] | None = None) -> EarlyExitModel:
+    """Give a backbone exits; their heads copy what they can from it.
+
+    Args:
+        backbone: the network.
+        scheme: "lgvit", "lgvit-raw", "vit-ee", or the name of one head kind for all exits.
+        positions: 1-based blocks; the usual ones for this backbone when left out.
+    """
+    chosen = tuple(positions) if positions is not None else default_positions(backbone)
+    model = EarlyExitModel(backbone, chosen, head_kinds(scheme, backbone, len(chosen)))
+    for index, position in enumerate(model.positions):
+        model.head(index).start_from(backbone, position)
+    return model
+
+
+def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int) -> tuple[int, ...]:
+    if len(positions) != len(kinds):
+        raise MaqeeError(f"There are {len(positions)} exit positions and {len(kinds)} head kinds: give one kind each.")
+    ascending = all(a < b for a, b in itertools.pairwise(positions))
+    if not positions or not ascending or positions[0] < 1 or positions[-1] >= depth:
+        raise MaqeeError(f"Exit positions {list(positions)} must ascend within 1..{depth - 1}.")
+    return tuple(positions)
+
+
+def _write(whole: Decision, where: Tensor, here: Decision) -> Decision:
+    """Scatter the answers of the samples at `where` into the whole batch's."""
+    for target, part in zip(whole, here, strict=True):
+        target.index_copy_(0, where, part)
+    return whole

@@ -1,0 +1,152 @@
+"""Shapes of backbones as frozen values that can be written to and read from JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from maqee.errors import MaqeeError
+
+ReadoutKind = Literal["class", "class+distillation", "class+mean", "mean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """A plain vision transformer: ViT, DeiT and DINOv2 differ only in these values.
+
+    Attributes:
+        readout: which tokens the classifier sees. "class": the class token (ViT, plain DeiT).
+            "class+distillation": one classifier each, logits averaged (distilled DeiT). "class+mean": class token and
+            mean patch token side by side (DINOv2).
+        distillation_token: a second special token in the sequence (DeiT); it may be there and yet not be read out.
+        layer_scale: a learned factor per channel on each residual branch (DINOv2).
+    """
+
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: int = 16
+    channels: int = 3
+    dim: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_dim: int = 3072
+    num_classes: int = 1000
+    readout: ReadoutKind = "class"
+    distillation_token: bool = False
+    layer_scale: bool = False
+    qkv_bias: bool = True
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "patch_size", "channels", "dim", "depth", "heads", "mlp_dim")
+        _check_divisible(self.dim, self.heads, "dim", "heads")
+        for side in self.image_size:
+            _check_divisible(side, self.patch_size, "image_size", "patch_size")
+        if self.readout == "mean":
+            raise MaqeeError("A ViT reads out its class token: readout must not be 'mean'.")
+        if self.readout == "class+distillation" and not self.distillation_token:
+            raise MaqeeError("readout 'class+distillation' needs distillation_token=True.")
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Special tokens in front of the patch tokens."""
+        return 2 if self.distillation_token else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwinConfig:
+    """A Swin transformer: stages of window attention with patch merging in between."""
+
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: int = 4
+    channels: int = 3
+    dim: int = 96
+    depths: tuple[int, ...] = (2, 2, 6, 2)
+    heads: tuple[int, ...] = (3, 6, 12, 24)
+    window: int = 7
+    mlp_ratio: float = 4.0
+    num_classes: int = 1000
+    qkv_bias: bool = True
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "patch_size", "channels", "dim", "window")
+        if len(self.depths) != len(self.heads) or not self.depths:
+            raise MaqeeError(f"Swin needs one head count a stage: depths {self.depths}, heads {self.heads}.")
+        for stage, heads in enumerate(self.heads):
+            _check_divisible(self.stage_dim(stage), heads, f"width of stage {stage + 1}", "heads")
+
+    @property
+    def depth(self) -> int:
+        """Blocks in all stages together."""
+        return sum(self.depths)
+
+    def stage_dim(self, stage: int) -> int:
+        """Channels in a stage; they double at every merging."""
+        return self.dim * 2**stage
+
+    def stage_mlp_dim(self, stage: int) -> int:
+        """Hidden width of the MLPs in a stage."""
+        return int(self.stage_dim(stage) * self.mlp_ratio)
+
+    def stage_grid(self, stage: int) -> tuple[int, int]:
+        """Rows and columns of tokens in a stage; odd sides are padded before they are halved."""
+        rows, columns = (-(-side // self.patch_size) for side in self.image_size)
+        for _ in range(stage):
+            rows, columns = -(-rows // 2), -(-columns // 2)
+        return rows, columns
+
+    def stage_of(self, block: int) -> int:
+        """The 0-based stage of a 0-based block."""
+        for stage in range(len(self.depths)):
+            if block < sum(self.depths[: stage + 1]):
+                return stage
+        raise IndexError(f"block {block} of {self.depth}")
+
+
+BackboneConfig = ViTConfig | SwinConfig
+_FAMILIES: dict[str, type[ViTConfig] | type[SwinConfig]] = {"vit": ViTConfig, "swin": SwinConfig}
+
+
+def config_to_json(config: BackboneConfig) -> dict[str, Any]:
+    """Plain JSON values with the family's name."""
+    family = "vit" if isinstance(config, ViTConfig) else "swin"
+    return {"family": family, **dataclasses.asdict(config)}
+
+
+def config_from_json(values: dict[str, Any], source: str) -> BackboneConfig:
+    """The reverse of `config_to_json`; `source` names the file in errors."""
+    family = values.get("family")
+    if family not in _FAMILIES:
+        raise MaqeeError(f"{source}: key 'family' is {family!r}, expected one of {', '.join(_FAMILIES)}.")
+    config_type = _FAMILIES[family]
+    known = {field.name for field in dataclasses.fields(config_type)}
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    del given["family"]
+    if unknown := sorted(set(given) - known):
+        raise MaqeeError(f"{source}: key {unknown[0]!r} is not part of a {family} configuration; remove it.")
+    if missing := sorted(known - set(given)):
+        raise MaqeeError(f"{source}: key {missing[0]!r} is missing from the {family} configuration.")
+    return config_type(**given)
+
+
+def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """One number means a square."""
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+
+
+def _check_positive(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int) or value < 1:
+            raise MaqeeError(f"{name} must be a positive whole number, not {value!r}.")
+
+
+def _check_divisible(whole: int, part: int, whole_name: str, part_name: str) -> None:
+    if whole % part:
+        raise MaqeeError(f"{whole_name} {whole} is not a multiple of {part_name} {part}.")

@@ -1,0 +1,130 @@
+"""The pieces every backbone and many exit heads are built of."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from maqee.models.config import ReadoutKind
+from maqee.parts import attention_macs, linear_macs
+
+# cuDNN's attention is left out on purpose: under torch.compile (seen with torch 2.11 on an H200) it gave gradients
+# that were wrong by orders of magnitude in models with attention exit heads, and training collapsed silently.
+_ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+class Attend(nn.Module):
+    """softmax(q k^T / sqrt(d) + bias) v.
+
+    A module of its own, without weights, so that a version with quantized matrix products can take its place.
+    """
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """q, k, v: (batch, heads, tokens, head width); bias broadcasts to (batch, heads, tokens, tokens)."""
+        with sdpa_kernel(_ATTENTION_BACKENDS):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, dim: int, heads: int, qkv_bias: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.attend = Attend()
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x: (batch, tokens, dim)."""
+        batch, tokens, dim = x.shape
+        qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each (batch, heads, tokens, head width)
+        mixed: Tensor = self.attend(q, k, v, bias)
+        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
+
+    def macs(self, tokens: int, keys: int | None = None) -> tuple[int, int]:
+        """(linear, attention) for `tokens` rows that each see `keys` others (all of them unless windowed)."""
+        dim = self.proj.in_features
+        linear = linear_macs(tokens, dim, 3 * dim) + linear_macs(tokens, dim, dim)
+        return linear, attention_macs(tokens, keys or tokens, dim)
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (..., dim)."""
+        return self.fc2(self.act(self.fc1(x)))
+
+    def macs(self, rows: int) -> int:
+        """Both layers for `rows` rows."""
+        return 2 * linear_macs(rows, self.fc1.in_features, self.fc1.out_features)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training, drop the whole residual branch of a sample with probability `rate`."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, ...)."""
+        if not self.training or self.rate == 0.0:
+            return x
+        keep = 1.0 - self.rate
+        mask = torch.rand(x.shape[0], *[1] * (x.ndim - 1), device=x.device) < keep
+        return x * mask.to(x.dtype) / keep
+
+
+class Readout(nn.Module):
+    """Tokens to logits; with `num_classes` 0, tokens to the features a classifier would see."""
+
+    def __init__(self, dim: int, num_classes: int, kind: ReadoutKind, prefix_tokens: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.prefix_tokens = prefix_tokens
+        width = 2 * dim if kind == "class+mean" else dim
+        self.linear = nn.Linear(width, num_classes) if num_classes else nn.Identity()
+        if kind == "class+distillation":
+            self.distillation = nn.Linear(dim, num_classes) if num_classes else nn.Identity()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens: (batch, prefix + patches, dim), already normalised."""
+        if self.kind == "mean":
+            logits: Tensor = self.linear(tokens[:, self.prefix_tokens :].mean(dim=1))
+        elif self.kind == "class+mean":
+            patches = tokens[:, self.prefix_tokens :].mean(dim=1)
+            logits = self.linear(torch.cat([tokens[:, 0], patches], dim=-1))
+        elif self.kind == "class+distillation":
+            logits = (self.linear(tokens[:, 0]) + self.distillation(tokens[:, 1])) / 2
+        else:
+            logits = self.linear(tokens[:, 0])
+        return logits
+
+    def macs(self) -> int:
+        """The classifiers; pooling is additions only."""
+        return sum(linear_macs(1, m.in_features, m.out_features) for m in self.children() if isinstance(m, nn.Linear))
+
+
+def init_weights(module: nn.Module) -> None:
+    """The start of the original ViT: Xavier for weights, zero for biases, and classifiers that begin undecided."""
+    for child in module.modules():
+        if isinstance(child, nn.Linear | nn.Conv2d):
+            nn.init.xavier_uniform_(child.weight.flatten(1))
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+    for child in module.modules():
+        if isinstance(child, Readout):
+            for name, parameter in child.named_parameters():
+                if name.endswith("weight"):
+                    nn.init.trunc_normal_(parameter, std=0.02)

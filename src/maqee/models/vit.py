@@ -1,0 +1,177 @@
+"""ViT, DeiT and DINOv2: one plain vision transformer."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maqee.models.backbone import Backbone, TokenShape
+from maqee.models.config import ViTConfig
+from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
+from maqee.models.preprocessing import Preprocessing
+from maqee.parts import Part, linear_macs
+
+
+def resize_positions(positions: Tensor, prefix: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Stretch the patch part of a position embedding to another grid, bicubically; special tokens stay.
+
+    Args:
+        positions: (1, prefix + old rows * old columns, dim).
+        prefix: number of special tokens at the front.
+        old: grid the embedding was made for.
+        new: grid wanted.
+    """
+    if old == new:
+        return positions
+    special, patches = positions[:, :prefix], positions[:, prefix:]
+    picture = patches.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, dim, rows, columns)
+    picture = F.interpolate(picture.float(), size=new, mode="bicubic", align_corners=False).to(positions.dtype)
+    return torch.cat([special, picture.flatten(2).transpose(1, 2)], dim=1)
+
+
+class Embedding(nn.Module):
+    """Image to tokens: patches projected, special tokens in front, positions added."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.grid = config.grid
+        self.prefix_tokens = config.prefix_tokens
+        self.patch = nn.Conv2d(config.channels, config.dim, config.patch_size, stride=config.patch_size)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.dim))
+        self.distillation_token: nn.Parameter | None = None
+        if config.distillation_token:
+            self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.dim))
+        tokens = config.prefix_tokens + config.grid[0] * config.grid[1]
+        self.position = nn.Parameter(torch.zeros(1, tokens, config.dim))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, channels, height, width) to (batch, tokens, dim); any size that is a multiple of the patch."""
+        picture = self.patch(images)  # (batch, dim, rows, columns)
+        patches = picture.flatten(2).transpose(1, 2)
+        special = [self.class_token] if self.distillation_token is None else [self.class_token, self.distillation_token]
+        prefix = [token.expand(images.shape[0], -1, -1) for token in special]
+        grid = (int(picture.shape[2]), int(picture.shape[3]))
+        position = resize_positions(self.position, self.prefix_tokens, self.grid, grid)
+        return torch.cat([*prefix, patches], dim=1) + position
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel on a residual branch."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (..., dim)."""
+        return x * self.gamma
+
+
+class Block(nn.Module):
+    """A pre-norm encoder layer: attention, then MLP, each added to the stream."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        mlp_dim: int,
+        *,
+        layer_scale: bool = False,
+        qkv_bias: bool = True,
+        norm_eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
+        self.attn = Attention(dim, heads, qkv_bias)
+        self.scale1 = LayerScale(dim) if layer_scale else nn.Identity()
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = Mlp(dim, mlp_dim)
+        self.scale2 = LayerScale(dim) if layer_scale else nn.Identity()
+        self.drop_path = DropPath()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, tokens, dim)."""
+        x = x + self.drop_path(self.scale1(self.attn(self.norm1(x))))
+        return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
+
+    def macs(self, tokens: int) -> tuple[int, int]:
+        """(linear, attention) for one image."""
+        linear, attention = self.attn.macs(tokens)
+        return linear + self.mlp.macs(tokens), attention
+
+
+class ViT(Backbone):
+    """A plain vision transformer."""
+
+    config: ViTConfig
+
+    def __init__(self, config: ViTConfig, preprocessing: Preprocessing | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.preprocessing = preprocessing or Preprocessing(image_size=config.image_size)
+        self.embedding: Embedding = Embedding(config)
+        self.blocks = nn.ModuleList(
+            Block(
+                config.dim,
+                config.heads,
+                config.mlp_dim,
+                layer_scale=config.layer_scale,
+                qkv_bias=config.qkv_bias,
+                norm_eps=config.norm_eps,
+            )
+            for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.head: Readout = Readout(config.dim, config.num_classes, config.readout, config.prefix_tokens)
+        init_weights(self)
+        for token in (self.embedding.class_token, self.embedding.distillation_token, self.embedding.position):
+            if token is not None:
+                nn.init.trunc_normal_(token, std=0.02)
+
+    def token_shape(self, number: int) -> TokenShape:
+        """The same after every block."""
+        config = self.config
+        return TokenShape(
+            block=number,
+            dim=config.dim,
+            grid=config.grid,
+            prefix_tokens=config.prefix_tokens,
+            heads=config.heads,
+            mlp_dim=config.mlp_dim,
+            readout=config.readout,
+        )
+
+    def parts(self) -> list[Part]:
+        """Patch embedding, the linear layers and the attention products of every block, classifier."""
+        config = self.config
+        shape = self.token_shape(1)
+        patch = linear_macs(shape.patches, config.channels * config.patch_size**2, config.dim)
+        parts = [Part("patch embedding", "patch", patch, 0)]
+        for number, block in enumerate(self.blocks, start=1):
+            assert isinstance(block, Block)
+            linear, attention = block.macs(shape.tokens)
+            parts.append(Part(f"block {number} linear", "linear", linear, number))
+            parts.append(Part(f"block {number} attention", "attention", attention, number))
+        parts.append(Part("classifier", "classifier", self.head.macs(), 0))
+        return parts
+
+
+def fold_layer_scale(model: ViT) -> ViT:
+    """Multiply each LayerScale into the linear layer before it: the same function, a plainer network.
+
+    Quantization and exit heads copied from blocks both want the plain form. Changes the model in place.
+    """
+    from dataclasses import replace
+
+    with torch.no_grad():
+        for block in model.blocks:
+            assert isinstance(block, Block)
+            for name, linear in (("scale1", block.attn.proj), ("scale2", block.mlp.fc2)):
+                scale = getattr(block, name)
+                if isinstance(scale, LayerScale):
+                    linear.weight.mul_(scale.gamma[:, None])
+                    linear.bias.mul_(scale.gamma)
+                    setattr(block, name, nn.Identity())
+    model.config = replace(model.config, layer_scale=False)
+    return model

@@ -1,0 +1,34 @@
+"""The vocabulary of cost: a model is a list of parts, each with a number of multiply-accumulates."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+PartKind = Literal["patch", "linear", "attention", "merge", "head", "classifier"]
+
+
+class Part(NamedTuple):
+    """One costed piece of a model.
+
+    Attributes:
+        name: what a person calls it, e.g. "block 3 linear".
+        kind: decides which bit-widths apply.
+        macs: multiply-accumulates for one image.
+        block: the 1-based block whose execution implies this part's; 0 is executed for every image. A part of kind
+            "head" belongs to the block it follows; the final classifier belongs to the last block.
+    """
+
+    name: str
+    kind: PartKind
+    macs: int
+    block: int
+
+
+def linear_macs(rows: int, inputs: int, outputs: int) -> int:
+    """A matrix product of (rows x inputs) with (inputs x outputs)."""
+    return rows * inputs * outputs
+
+
+def attention_macs(queries: int, keys: int, width: int) -> int:
+    """Q K^T and A V together; the number of heads cancels."""
+    return 2 * queries * keys * width

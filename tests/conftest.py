@@ -1,0 +1,37 @@
+"""Fixtures for every test: determinism, and the real data and weights where they are present."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach the network
+settings.register_profile("maqee", deadline=None, derandomize=True)
+settings.load_profile("maqee")
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _deterministic() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data sets beside the checkout."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the real data sets are not beside this checkout (../shared/data)")
+    return SHARED / "data"
+
+
+@pytest.fixture
+def shared_weights() -> Path:
+    """The folder of real weights beside the checkout."""
+    if not (SHARED / "weights").is_dir():
+        pytest.skip("the real weights are not beside this checkout (../shared/weights)")
+    return SHARED / "weights"
