@@ -24,7 +24,7 @@ def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
 def max_difference(one: Tensor, other: Tensor) -> float:
     """Largest absolute difference; shapes must agree."""
     assert one.shape == other.shape
-    return float((one - other).abs().max())
+    return float((one.detach() - other.detach()).abs().max())
 
 
 def invoke(*arguments: str) -> Result:

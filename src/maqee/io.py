@@ -54,11 +54,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; anything else is the user's error, named."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, it does not mind names that no file can have
         raise MaqeeError(f"{path} does not exist: give the path of a JSON file.")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise MaqeeError(f"{path} is not valid JSON ({error}): restore the file.") from error
     if not isinstance(value, dict):
         raise MaqeeError(f"{path} holds a {type(value).__name__}, not a JSON object: restore the file.")
@@ -73,7 +73,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     """Read every tensor of a safetensors file; a truncated or foreign file is the user's error, named."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise MaqeeError(f"{path} does not exist: give the path of a safetensors file.")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:

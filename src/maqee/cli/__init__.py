@@ -11,6 +11,7 @@ import sys
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.text import Text
 
 from maqee.cli import bench, cost, demo, evaluate, list_, train
 from maqee.errors import MaqeeError
@@ -41,8 +42,9 @@ def main() -> None:
     try:
         app()
     except MaqeeError as error:
-        errors.print(f"[bold red]error:[/] {error}", highlight=False, markup=True)
+        errors.print(Text.assemble(("error: ", "bold red"), str(error)))
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("Stopped. Run the same command again to go on.")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == 130:  # what the framework makes of Ctrl-C
+            errors.print("Stopped. Run the same command again to go on.")
+        raise

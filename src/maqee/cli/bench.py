@@ -48,6 +48,7 @@ def exits(
     mean_exit: Annotated[list[float] | None, typer.Option(help="Mean exit depth; may be repeated.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
     compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
+    graphs: Annotated[bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.")] = True,
     repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 20,
     device: Device = None,
     out: Out = None,
@@ -56,7 +57,7 @@ def exits(
     from maqee.evaluate.throughput import compare_throughput
 
     wanted = mean_exit or [6.0, 7.26, 9.0]
-    result = compare_throughput(model, exits, batch, wanted, _precision(precision), device, compile, repeats)
+    result = compare_throughput(model, exits, batch, wanted, _precision(precision), device, compile, graphs, repeats)
     typer.echo(f"{model}, {exits} exits, batch {batch}, {precision}, {result['device']}, executed")
     typer.echo(f"{'mean exit':>10}{'full img/s':>12}{'exit img/s':>12}{'speed-up':>10}{'ideal':>8}{'reached':>9}")
     for row in result["rows"]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from maqee.data import transforms
@@ -71,7 +70,7 @@ class Augmentation:
         device = images.device
 
         def of(draw: Tensor) -> Tensor:
-            return draw[which].to(device, non_blocking=True)
+            return transforms.to_device(draw[which], device)
 
         if self.padding:
             images = transforms.shift_crop(images, of(draws.shifts), self.padding)
@@ -99,22 +98,27 @@ class Draws(NamedTuple):
     weight: float
     box: Tensor
 
-    def mix_images(self, images: Tensor, partners: Tensor) -> Tensor:
-        """Mixup, or cutmix where `pasted`."""
-        if self.pasted:
-            return torch.where(transforms.inside_box(images, self.box.to(images.device)), partners, images)
-        return self.weight * images + (1 - self.weight) * partners
+    def mix(self, images: Tensor, partners: Tensor, labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixup, or cutmix where `pasted`, of images and of targets.
 
-    def mix_targets(self, labels: Tensor, partners: Tensor, classes: int) -> Tensor:
-        """Labels (n,) of both images to probabilities (n, classes)."""
-        own, other = F.one_hot(labels, classes).float(), F.one_hot(partners, classes).float()
-        return self.weight * own + (1 - self.weight) * other
+        Args:
+            images: (n, channels, h, w) in 0..1.
+            partners: the images they are mixed with.
+            labels: indicators or probabilities (n, classes) of the images.
+            others: the same of their partners.
+        """
+        if not self.pasted:
+            return torch.lerp(partners, images, self.weight), torch.lerp(others, labels, self.weight)
+        hole = transforms.inside_box(images, transforms.to_device(self.box, images.device))  # (1, 1, h, w)
+        share = hole.float().mean()  # of the pixels really pasted, which a coarse image rounds
+        return torch.where(hole, partners, images), torch.lerp(labels, others, share)
 
 
 def _random_boxes(numbers: Tensor, smallest: float, largest: float = 1.0) -> Tensor:
     """(n, 4) uniform numbers to boxes of area smallest..largest and sides in a ratio of 3/4 to 4/3."""
     area = smallest + (largest - smallest) * numbers[:, 0]
     ratio = (3 / 4) ** (1 - 2 * numbers[:, 1])
+    ratio = torch.minimum(torch.maximum(ratio, area), 1 / area)  # a box of nearly all the area is nearly square
     height, width = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
     return torch.stack([numbers[:, 2] * (1 - height), numbers[:, 3] * (1 - width), height, width], dim=1)
 

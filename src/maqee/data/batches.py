@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from maqee.data.augment import Augmentation, Draws
 from maqee.data.dataset import ImageSet
-from maqee.data.transforms import normalize, prepare, resize, to_unit
+from maqee.data.transforms import fit, normalize, prepare, to_device, to_unit
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 
@@ -43,6 +44,8 @@ class TrainBatches:
         world: int = 1,
         device: torch.device | None = None,
     ) -> None:
+        if batch_size < 1:
+            raise MaqeeError(f"batch_size {batch_size} is less than one image.")
         if batch_size % world:
             raise MaqeeError(f"batch_size {batch_size} cannot be divided among {world} processes.")
         if len(source) < batch_size:
@@ -72,15 +75,16 @@ class TrainBatches:
         if self.augmentation.mixes:
             partners = draws.partner[self.mine]
             others, other_targets = self._load(indices, partners, draws)
-            images = draws.mix_images(images, others)
-            targets = draws.mix_targets(targets, other_targets, len(self.source.classes))
-        return normalize(resize(images, self.preprocessing.image_size), self.preprocessing), targets
+            classes = len(self.source.classes)
+            own, other = F.one_hot(targets, classes).float(), F.one_hot(other_targets, classes).float()
+            images, targets = draws.mix(images, others, own, other)
+        return normalize(fit(images, self.preprocessing), self.preprocessing), targets
 
     def _load(self, indices: Tensor, which: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         chosen = indices[which]
-        pixels = self.source.images.load(chosen, self.preprocessing).to(self.device, non_blocking=True)
+        pixels = to_device(self.source.images.load(chosen, self.preprocessing), self.device)
         images = self.augmentation.vary(to_unit(pixels), draws, which)
-        return images, self.source.targets[chosen.to(self.source.targets.device)].to(self.device)
+        return images, self.source.targets[to_device(chosen, self.device)]
 
 
 def eval_batches(
@@ -90,7 +94,7 @@ def eval_batches(
     target = device or torch.device("cpu")
     for start in range(0, len(source), batch_size):
         indices = torch.arange(start, min(start + batch_size, len(source)))
-        pixels = source.images.load(indices, preprocessing).to(target, non_blocking=True)
+        pixels = to_device(source.images.load(indices, preprocessing), target)
         yield prepare(pixels, preprocessing), source.targets[indices.to(source.targets.device)].to(target)
 
 

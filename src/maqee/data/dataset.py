@@ -85,7 +85,7 @@ class Splits:
 
 
 def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> tuple[ImageSet, ImageSet]:
-    """Split off `count` images, as evenly over the classes as they go.
+    """Split off `count` images, from each class in proportion to its size.
 
     Returns:
         What is left, named `kept`, and what was held out, named `held`.
@@ -98,11 +98,22 @@ def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> t
     by_class: dict[int, list[int]] = defaultdict(list)
     for index in order:
         by_class[int(source.targets[index])].append(index)
-    # Deal the classes out in turn: first one image of each, then a second of each, and so on.
-    turns = sorted((turn, label, index) for label, items in by_class.items() for turn, index in enumerate(items))
-    taken = {index for _, _, index in turns[:count]}
+    quotas = _quotas({label: len(members) for label, members in by_class.items()}, count)
+    taken = {index for label, members in by_class.items() for index in members[: quotas[label]]}
     left = [index for index in range(len(source)) if index not in taken]
     return source.select(left, kept), source.select(sorted(taken), held)
+
+
+def _quotas(sizes: dict[int, int], count: int) -> dict[int, int]:
+    """`count` shared out in proportion to `sizes`, by largest remainder; a class is emptied only if it must be."""
+    total = sum(sizes.values())
+    quotas = {label: count * size // total for label, size in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda label: (-(count * sizes[label] % total), label))
+    for keep in (1, 0):
+        for label in by_remainder:
+            if sum(quotas.values()) < count and quotas[label] + keep < sizes[label]:
+                quotas[label] += 1
+    return quotas
 
 
 @dataclass(frozen=True)
@@ -117,13 +128,13 @@ class Overlap:
 def find_overlaps(splits: Splits) -> list[Overlap]:
     """Compare the content of every image of every pair of splits."""
     sets = [part for part in (splits.train, splits.calibration, splits.test) if part is not None]
-    digests = {part.name: part.images.digests() for part in sets}
+    digests = [part.images.digests() for part in sets]
     found = []
-    for one, two in combinations(sets, 2):
-        where = {digest: index for index, digest in enumerate(digests[one.name])}
+    for (one, ones), (two, twos) in combinations(zip(sets, digests, strict=True), 2):
+        where = {digest: index for index, digest in enumerate(ones)}
         pairs = [
             (one.images.name(where[digest]), two.images.name(index))
-            for index, digest in enumerate(digests[two.name])
+            for index, digest in enumerate(twos)
             if digest in where
         ]
         if pairs:

@@ -27,6 +27,6 @@ def read_digits(options: DataOptions) -> Splits:
     classes = tuple(str(digit) for digit in range(10))
     everything = ImageSet("digits", ArrayImages(grey), torch.from_numpy(labels).long(), classes)
     rest, test = hold_out(everything, TEST_IMAGES, _SPLIT_SEED, "digits rest", "digits test")
-    count = options.holdout or CALIBRATION_IMAGES
+    count = CALIBRATION_IMAGES if options.holdout is None else options.holdout
     train, calibration = hold_out(rest, count, options.seed, "digits train", "digits calibration")
     return Splits(train, calibration, test)

@@ -26,7 +26,7 @@ def read_folder(options: DataOptions) -> Splits:
     train, test = read_classes(root / "train", classes), read_classes(test_folder, classes)
     if (root / "calibration").is_dir():
         return Splits(train, read_classes(root / "calibration", classes), test)
-    count = options.holdout or max(1, len(train) // 10)
+    count = max(1, len(train) // 10) if options.holdout is None else options.holdout
     rest, calibration = hold_out(train, count, options.seed, train.name, f"{root / 'train'} (calibration)")
     return Splits(rest, calibration, test)
 
@@ -47,7 +47,8 @@ def read_classes(folder: Path, classes: tuple[str, ...]) -> ImageSet:
         )
     entries, labels = [], []
     for label, name in enumerate(classes):
-        files = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
+        found = (folder / name).rglob("*")
+        files = sorted(path for path in found if path.suffix.lower() in IMAGE_ENDINGS and path.is_file())
         if not files:
             raise MaqeeError(f"{folder / name} holds no images: add some or remove the class everywhere.")
         entries += [FileEntry(str(path), path) for path in files]

@@ -30,18 +30,31 @@ def read_imagenet_tars(options: DataOptions) -> Splits:
 def read_labelled_tar(path: Path) -> ImageSet:
     """Images listed in labels.csv (file, class_index, ...), sorted by file name; classes.json names the classes."""
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:") as archive:  # images are read at their offset: no compression
             members = {member.name: member for member in archive.getmembers() if member.isfile()}
             table = _read_member(archive, members, "labels.csv", path).decode()
-            classes = json.loads(_read_member(archive, members, "classes.json", path))
+            listed = _read_member(archive, members, "classes.json", path).decode()
     except (tarfile.TarError, OSError, ValueError) as error:
         raise MaqeeError(f"{path} is damaged ({error}): copy it again.") from error
-    rows = sorted((row["file"], int(row["class_index"])) for row in csv.DictReader(io.StringIO(table)))
+    rows, names = _parse_labels(table, path), _parse_classes(listed, path)
     if missing := [name for name, _ in rows if name not in members]:
         raise MaqeeError(f"{path} lacks {len(missing)} images of labels.csv, the first is {missing[0]}.")
     entries = [FileEntry(name, path, members[name].offset_data, members[name].size) for name, _ in rows]
-    names = tuple(str(entry["name"]) for entry in classes)
     return ImageSet(path.stem, FileImages(entries), torch.tensor([label for _, label in rows]), names)
+
+
+def _parse_labels(table: str, path: Path) -> list[tuple[str, int]]:
+    try:
+        return sorted((row["file"], int(row["class_index"])) for row in csv.DictReader(io.StringIO(table)))
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
+        raise MaqeeError(f"{path}: labels.csv needs columns file and class_index, whole numbers ({error}).") from error
+
+
+def _parse_classes(listed: str, path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(str(entry["name"]) for entry in json.loads(listed))
+    except (KeyError, ValueError, TypeError) as error:
+        raise MaqeeError(f"{path}: classes.json must be a list of objects with a name ({error}).") from error
 
 
 def _read_member(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, path: Path) -> bytes:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from maqee.data.transforms import to_device
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 
@@ -54,7 +55,7 @@ class ArrayImages:
 
     def load(self, indices: Sequence[int] | Tensor, preprocessing: Preprocessing) -> Tensor:
         """The images at their native size, on the device they lie on."""
-        return self.pixels[torch.as_tensor(indices, device=self.pixels.device)]
+        return self.pixels[to_device(torch.as_tensor(indices), self.pixels.device)]
 
     def digests(self) -> list[bytes]:
         """Hashes of the pixels."""
@@ -84,6 +85,11 @@ class FileEntry:
     offset: int = 0
     size: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Where a user finds it."""
+        return self.name if self.size is None else f"{self.name} in {self.path}"
+
     def read(self) -> bytes:
         """The encoded bytes."""
         if self.size is None:
@@ -109,16 +115,16 @@ class FileImages:
         chosen = [self.entries[int(index)] for index in indices]
         with ThreadPoolExecutor() as pool:
             arrays = list(pool.map(lambda entry: _try_decode(entry, preprocessing), chosen))
-        if any(array is None for array in arrays):
-            self._report_corrupt(preprocessing)
+        if bad := [entry for entry, array in zip(chosen, arrays, strict=True) if array is None]:
+            self._report_corrupt(bad, preprocessing)
         return torch.from_numpy(np.stack([array for array in arrays if array is not None])).permute(0, 3, 1, 2)
 
-    def _report_corrupt(self, preprocessing: Preprocessing) -> None:
+    def _report_corrupt(self, known: list[FileEntry], preprocessing: Preprocessing) -> None:
         with ThreadPoolExecutor() as pool:
             arrays = pool.map(lambda entry: _try_decode(entry, preprocessing), self.entries)
-            bad = [entry.name for entry, array in zip(self.entries, arrays, strict=True) if array is None]
+            bad = [entry for entry, array in zip(self.entries, arrays, strict=True) if array is None] or known
         raise MaqeeError(
-            f"{len(bad)} of {len(self)} images cannot be decoded, the first is {bad[0]}: remove or replace them."
+            f"{len(bad)} of {len(self)} images cannot be decoded, the first is {bad[0].place}: remove or replace them."
         )
 
     def digests(self) -> list[bytes]:
@@ -142,9 +148,16 @@ def _try_decode(entry: FileEntry, preprocessing: Preprocessing) -> np.ndarray | 
     """(height, width, 3) uint8, or None if the file is no readable image."""
     try:
         with Image.open(io.BytesIO(entry.read())) as image:
-            return np.asarray(resize_and_crop(image.convert("RGB"), preprocessing))
+            return np.asarray(resize_and_crop(as_rgb(image), preprocessing))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Eight bits a channel, three channels. Pillow alone would clip 16-bit grey images to white."""
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    return image.convert("RGB")
 
 
 def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:

@@ -9,6 +9,13 @@ from torch import Tensor
 from maqee.models.preprocessing import Preprocessing
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move without making the host wait for the work that is already queued on a GPU."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def to_unit(pixels: Tensor) -> Tensor:
     """Bytes 0..255 to floats 0..1."""
     return pixels.float() / 255
@@ -34,17 +41,24 @@ def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     return (images - mean) / std
 
 
-def prepare(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """What evaluation feeds a model: bytes (n, channels, h, w) to normalised floats at the model's size.
+def fit(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Images to the model's size: short side to `resize` and the centre cut out, or the whole image scaled.
 
-    Pixels that are already at that size, as file readers deliver them, are only normalised.
+    Images that are already at that size, as file readers deliver them, stay as they are.
     """
-    images = to_unit(pixels)
-    if tuple(images.shape[2:]) != preprocessing.image_size and preprocessing.resize is not None:
-        scale = preprocessing.resize / min(images.shape[2:])
-        images = resize(images, (round(images.shape[2] * scale), round(images.shape[3] * scale)))
-        images = centre_crop(images, preprocessing.image_size)
-    return normalize(resize(images, preprocessing.image_size), preprocessing)
+    size = preprocessing.image_size
+    if tuple(images.shape[2:]) == size:
+        return images
+    if preprocessing.resize is None:
+        return resize(images, size)
+    scale = preprocessing.resize / min(images.shape[2:])
+    height, width = (max(round(side * scale), least) for side, least in zip(images.shape[2:], size, strict=True))
+    return centre_crop(resize(images, (height, width)), size)
+
+
+def prepare(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """What evaluation feeds a model: bytes (n, channels, h, w) to normalised floats at the model's size."""
+    return normalize(fit(to_unit(pixels), preprocessing), preprocessing)
 
 
 def shift_crop(images: Tensor, shifts: Tensor, padding: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from maqee.apq.cost import FULL, Bits, BitSettings, part_bops, part_reach, utilization
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, add_exits
+from maqee.io import read_json
 from maqee.models import Backbone, load_backbone, presets
 from maqee.models.config import as_pair
 from maqee.models.load import on_meta
@@ -89,6 +90,9 @@ def _network(model: str | Backbone | EarlyExitModel, exits: str, image_size: int
             changes: dict[str, Any] = {} if image_size is None else {"image_size": as_pair(image_size)}
             model = on_meta(type(config)(**{**vars(config), **changes}))
         else:
+            stored = _stored_exits(Path(model))
+            if stored is not None and exits == "none":
+                return stored
             model = load_backbone(model, image_size=image_size)
     if exits == "none":
         return model
@@ -96,10 +100,18 @@ def _network(model: str | Backbone | EarlyExitModel, exits: str, image_size: int
         return add_exits(on_meta(model.config), exits)
 
 
+def _stored_exits(folder: Path) -> EarlyExitModel | None:
+    """The early-exit model in a folder, if there is one."""
+    path = folder / "config.json"
+    if not path.is_file() or read_json(path).get("exits") is None:
+        return None
+    return EarlyExitModel.load(folder)
+
+
 def parse_bits(text: str) -> Bits:
     """Read "8/8" as (8, 8)."""
     weight, slash, activation = text.partition("/")
-    if not slash or not weight.isdigit() or not activation.isdigit():
+    if not slash or not weight.isdecimal() or not activation.isdecimal():
         raise MaqeeError(f"{text!r} is no pair of bit-widths: write, for example, 8/8.")
     return int(weight), int(activation)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from maqee.environment import describe_environment
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
+from maqee.models.compiling import compile_each
 from maqee.tasks import Classification
-from maqee.train.loop import compile_blocks
 from maqee.train.runner import make_runner
 from maqee.train.stages import Joint
 
@@ -33,7 +33,7 @@ def compare_gradients(
                          generator=generator).to(runner.device)  # fmt: skip
     labels = torch.randint(0, network.backbone.config.num_classes, (batch_size,), generator=generator).to(runner.device)
     eager = _gradient(network, images, labels, runner)
-    compile_blocks(network)
+    compile_each(network.compilable())
     compiled = _gradient(network, images, labels, runner)
     difference = float((compiled - eager).norm() / eager.norm())
     return {

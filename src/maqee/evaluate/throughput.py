@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ from maqee.apq.cost import total_macs, utilization
 from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
+from maqee.models.compiling import compile_each
+from maqee.runtime import use_cuda_graphs
 
 
 def compare_throughput(
@@ -26,6 +29,7 @@ def compare_throughput(
     precision: str,
     device: str | None = None,
     compile: bool = True,
+    graphs: bool = True,
     repeats: int = 20,
 ) -> dict[str, Any]:
     """Images a second of `run` under policies with given mean exits, and of the same backbone at full depth.
@@ -38,10 +42,12 @@ def compare_throughput(
     torch.manual_seed(0)
     network = add_exits(load_backbone(model), exits).to(target, dtype).eval()
     images = torch.randn(batch_size, 3, *network.backbone.config.image_size, device=target, dtype=dtype)
-    full: Callable[[Tensor], Tensor] = network.backbone
+    full: Callable[[Tensor], Tensor] = copy.deepcopy(network.backbone)
     if compile:
-        full = torch.compile(network.backbone)
-        network.compile()
+        full = torch.compile(full)
+        compile_each(network.compilable(), dynamic=True)
+    if graphs and target.type == "cuda":
+        use_cuda_graphs(network)
     with torch.inference_mode():
         confidences = torch.stack([network.confidence(output) for output in network.forward_all(images).outputs])
     rows = []
@@ -71,6 +77,7 @@ def compare_throughput(
         "batch_size": batch_size,
         "precision": precision,
         "compiled": compile,
+        "cuda_graphs": graphs and target.type == "cuda",
         "device": target.type,
         "executed": True,
         "rows": rows,

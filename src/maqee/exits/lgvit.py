@@ -29,6 +29,8 @@ class LgvitHead(ExitHead):
     Without special tokens (Swin) the features are normalised and pooled.
     """
 
+    compiled_method = "with_features"
+
     def __init__(self, shape: TokenShape, num_classes: int, normalize: bool) -> None:
         super().__init__()
         self.shape = shape
@@ -54,6 +56,32 @@ class LgvitHead(ExitHead):
         return self.readout(pooled + special if self.shape.prefix_tokens else pooled), features
 
 
+class TokenDepthwise(nn.Conv2d):
+    """A depthwise 3x3 convolution over tokens laid out on a grid."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim, 3, padding=1, groups=dim)
+
+    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:  # type: ignore[override]
+        """(batch, n, dim) to the same shape.
+
+        Compiled, it is nine shifted products, which fuse with what stands around them; the depthwise kernels of the
+        libraries take many times longer in half precision, forward and backward.
+        """
+        if not torch.compiler.is_compiling():
+            return as_tokens(super().forward(as_picture(tokens, grid)))
+        rows, columns = grid
+        padded = F.pad(tokens.unflatten(1, grid), (0, 0, 1, 1, 1, 1))  # (batch, rows + 2, columns + 2, dim)
+        weight = self.weight.squeeze(1)  # (dim, 3, 3)
+        out = torch.zeros_like(tokens).unflatten(1, grid)
+        for down in range(3):
+            for right in range(3):
+                out = out + padded[:, down : down + rows, right : right + columns] * weight[:, down, right]
+        if self.bias is not None:
+            out = out + self.bias
+        return out.flatten(1, 2)
+
+
 class LocalHead(LgvitHead):
     """Local perception: 1x1, depthwise 3x3 (kernel 3 only), 1x1 convolutions with a residual.
 
@@ -65,9 +93,9 @@ class LocalHead(LgvitHead):
         dim = shape.dim
         self.expand = nn.Linear(dim, dim)
         self.expand_norm = TokenBatchNorm(dim)
-        self.depthwise: nn.Conv2d | None = None
+        self.depthwise: TokenDepthwise | None = None
         if kernel == 3:
-            self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim)
+            self.depthwise = TokenDepthwise(dim)
             self.depthwise_norm = TokenBatchNorm(dim)
         self.project = nn.Linear(dim, dim)
         self.project_norm = TokenBatchNorm(dim)
@@ -78,8 +106,7 @@ class LocalHead(LgvitHead):
         """(batch, n, dim) to the same shape."""
         x = self.expand_norm(F.gelu(self.expand(patches)))
         if self.depthwise is not None:
-            x = as_tokens(self.depthwise(as_picture(x, self.shape.grid)))
-            x = self.depthwise_norm(F.gelu(x))
+            x = self.depthwise_norm(F.gelu(self.depthwise(x, self.shape.grid)))
         return patches + self.project_norm(self.project(x))
 
     def macs(self) -> int:

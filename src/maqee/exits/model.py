@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,15 @@ from maqee.errors import MaqeeError
 from maqee.exits.heads import ExitHead, heads
 from maqee.exits.placement import default_positions, head_kinds
 from maqee.exits.policy import Policy
-from maqee.exits.segment import Segment
+from maqee.exits.segment import Kept, Segment, SegmentOutput
 from maqee.io import read_json, read_tensors, write_json, write_tensors
 from maqee.models import Backbone
-from maqee.models.load import backbone_from_json, backbone_to_json, check_state
+from maqee.models.load import EARLY_EXIT_FORMAT, VERSION, backbone_from_json, backbone_to_json, check_state
 from maqee.parts import Part
 from maqee.tasks.classification import max_probability
 
-FORMAT, VERSION = "maqee-early-exit", 1
 Confidence = Callable[[Tensor], Tensor]
+RunSegment = Callable[[Tensor, Kept], SegmentOutput]
 
 
 class AllOutputs(NamedTuple):
@@ -90,10 +90,11 @@ class EarlyExitModel(nn.Module):
         )
         if final is not None:
             self.heads.append(heads[final](backbone.token_shape(backbone.depth), classes))
-        self.read = frozenset(block for index in range(len(self.heads)) for block in self.head(index).reads)
+        read = frozenset(block for index in range(len(self.heads)) for block in self.head(index).reads)
         bounds = (0, *self.exit_blocks)
-        self.segments: list[Callable[[Tensor], tuple[Tensor, dict[int, Tensor]]]] = [
-            Segment(backbone, first + 1, last, self.read) for first, last in itertools.pairwise(bounds)
+        self.segments: list[RunSegment] = [
+            Segment(backbone, first + 1, last, read, self.head(index) if index < len(self.heads) else None, confidence)
+            for index, (first, last) in enumerate(itertools.pairwise(bounds))
         ]
 
     @property
@@ -112,37 +113,37 @@ class EarlyExitModel(nn.Module):
         assert isinstance(head, ExitHead)
         return head
 
-    def predict(self, index: int, x: Tensor, kept: dict[int, Tensor]) -> Tensor:
-        """The output of exit `index` from the tokens after its block and those kept from earlier ones."""
-        if index < len(self.heads):
-            head = self.head(index)
-            return head(*(kept[block] for block in head.reads), x)
-        return self.backbone.finish(x)
-
     def forward(self, images: Tensor, policy: Policy | None = None) -> Tensor:
         """Predictions: at full depth, or under a policy."""
         if policy is not None:
             return self.run(images, policy).output
-        x = self.backbone.embedding(images)
-        kept: dict[int, Tensor] = {}
-        for segment in self.segments:
-            x, new = segment(x)
-            kept |= new
-        return self.predict(self.num_exits, x, kept)
+        return self.forward_all(images, only_final=True).outputs[-1]
 
-    def forward_all(self, images: Tensor, blocks: bool = False) -> AllOutputs:
-        """Run every block and every head."""
+    def forward_all(self, images: Tensor, blocks: bool = False, only_final: bool = False) -> AllOutputs:
+        """Run every block and every head.
+
+        Args:
+            images: (batch, channels, height, width), normalised.
+            blocks: return the tokens after every block too.
+            only_final: leave the heads of early exits out.
+        """
+        heads = {block: index for index, block in enumerate(self.exit_blocks)}
         outputs: list[Tensor] = []
         seen: list[Tensor] = []
         x = self.backbone.embedding(images)
         for number, block in enumerate(self.backbone.blocks, start=1):
             x = block(self.backbone.before(number, x))
-            if blocks or self.read:
-                seen.append(x)
-            if number in self.exit_blocks:
-                kept = {block: seen[block - 1] for block in self.read if block <= number}
-                outputs.append(self.predict(len(outputs), x, kept))
+            seen.append(x)
+            if number == self.backbone.depth or (number in heads and not only_final):
+                outputs.append(self._predict(heads[number], seen))
         return AllOutputs(outputs, seen if blocks else [])
+
+    def _predict(self, index: int, seen: list[Tensor]) -> Tensor:
+        """The output of an exit, from the tokens of all blocks up to its own."""
+        if index == len(self.heads):
+            return self.backbone.finish(seen[-1])
+        head = self.head(index)
+        return head(*(seen[block - 1] for block in head.reads), seen[-1])
 
     @torch.inference_mode()
     def run(self, images: Tensor, policy: Policy) -> Decision:
@@ -152,15 +153,13 @@ class EarlyExitModel(nn.Module):
         nobody reaches is not run. One synchronisation with the device an exit: the number of samples that stay.
         """
         policy.check(self.num_exits)
-        x = self.backbone.embedding(images)
+        x = images
         kept: dict[int, Tensor] = {}
         alive = torch.arange(images.shape[0], device=images.device)
         whole: Decision | None = None
         for index, segment in enumerate(self.segments):
-            x, new = segment(x)
+            x, new, output, confidence = segment(x, kept)
             kept |= new
-            output = self.predict(index, x, kept)
-            confidence = self.confidence(output)
             here = Decision(output, torch.full_like(alive, index), confidence)
             # Everyone still here writes its answer; those who go on overwrite it at a later exit.
             whole = here if whole is None else _write(whole, alive, here)
@@ -175,12 +174,9 @@ class EarlyExitModel(nn.Module):
         assert whole is not None
         return whole
 
-    def compile(self, *args: Any, **options: Any) -> None:
-        """Compile the road between exits, and every head, for batches of any size, in place."""
-        options = {"dynamic": True, **options}
-        self.segments = [torch.compile(segment, *args, **options) for segment in self.segments]
-        for head in self.heads:
-            head.compile(*args, **options)
+    def compilable(self) -> list[nn.Module]:
+        """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
+        return [*self.backbone.blocks, *self.heads]
 
     def parts(self) -> list[Part]:
         """The backbone's parts and the heads'."""
@@ -198,7 +194,7 @@ class EarlyExitModel(nn.Module):
         write_tensors(folder / "model.safetensors", self.state_dict())
         write_json(
             folder / "config.json",
-            {**backbone_to_json(self.backbone), **values, "format": FORMAT, "version": VERSION},
+            {**backbone_to_json(self.backbone), **values, "format": EARLY_EXIT_FORMAT, "version": VERSION},
         )
 
     @classmethod
@@ -206,8 +202,10 @@ class EarlyExitModel(nn.Module):
         """Read what `save` wrote."""
         path = folder / "config.json"
         values = read_json(path)
-        if values.get("format") != FORMAT:
-            raise MaqeeError(f"{path}: format is {values.get('format')!r}, not {FORMAT!r}: no early-exit model.")
+        if values.get("format") != EARLY_EXIT_FORMAT:
+            raise MaqeeError(
+                f"{path}: format is {values.get('format')!r}, not {EARLY_EXIT_FORMAT!r}: no early-exit model."
+            )
         backbone = backbone_from_json(values, str(path))
         exits = values.get("exits")
         if not isinstance(exits, list) or any(set(entry) != {"block", "head"} for entry in exits):

@@ -1,30 +1,77 @@
-"""The road between two exits."""
+"""The road from one exit to the next, with the decision at its end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 from torch import Tensor
 
+from maqee.exits.heads import ExitHead
 from maqee.models import Backbone
+
+Kept = Mapping[int, Tensor]  # tokens of earlier blocks that some head reads, by block number
+
+
+class SegmentOutput(NamedTuple):
+    """What a segment leaves behind.
+
+    Attributes:
+        x: tokens after its last block.
+        kept: tokens after those of its blocks that some head reads later.
+        output: the prediction of the exit at its end.
+        confidence: of that prediction, one number a sample.
+    """
+
+    x: Tensor
+    kept: dict[int, Tensor]
+    output: Tensor
+    confidence: Tensor
 
 
 class Segment:
-    """Runs the blocks from one exit to the next, as one function that can be compiled.
+    """Runs the blocks between two exits and the head of the second one.
 
     Args:
         backbone: the network.
-        first: 1-based number of the first block.
+        first: 1-based number of the first block; with 1, the input is images and the embedding comes first.
         last: 1-based number of the last block.
-        keep: blocks whose tokens some head reads besides those of its own block.
+        read: blocks whose tokens some head reads besides those of its own block.
+        head: the exit's head; None for the backbone's own norm and classifier.
+        confidence: maps predictions to one number a sample.
     """
 
-    def __init__(self, backbone: Backbone, first: int, last: int, keep: frozenset[int]) -> None:
-        self.backbone, self.first, self.last, self.keep = backbone, first, last, keep
+    def __init__(
+        self,
+        backbone: Backbone,
+        first: int,
+        last: int,
+        read: frozenset[int],
+        head: ExitHead | None,
+        confidence: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.backbone, self.first, self.last, self.read = backbone, first, last, read
+        self.head, self.confidence = head, confidence
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-        """Tokens before block `first` to tokens after block `last`, and what is to be kept on the way."""
-        kept: dict[int, Tensor] = {}
+    def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
+        """Images, or tokens before block `first`, to the decision after block `last`."""
+        x, new = self.walk(x)
+        output = self.predict(x, {**kept, **new})
+        return SegmentOutput(x, new, output, self.confidence(output))
+
+    def walk(self, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """The blocks alone."""
+        if self.first == 1:
+            x = self.backbone.embedding(x)
+        new: dict[int, Tensor] = {}
         for number in range(self.first, self.last + 1):
             x = self.backbone.blocks[number - 1](self.backbone.before(number, x))
-            if number in self.keep:
-                kept[number] = x
-        return x, kept
+            if number in self.read:
+                new[number] = x
+        return x, new
+
+    def predict(self, x: Tensor, kept: Kept) -> Tensor:
+        """The head alone."""
+        if self.head is None:
+            return self.backbone.finish(x)
+        return self.head(*(kept[block] for block in self.head.reads), x)

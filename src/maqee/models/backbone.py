@@ -80,6 +80,10 @@ class Backbone(nn.Module):
         """Number of blocks."""
         return len(self.blocks)
 
+    def compilable(self) -> list[nn.Module]:
+        """The pieces that are worth compiling one by one."""
+        return list(self.blocks)
+
     def token_shape(self, number: int) -> TokenShape:
         """Shape of the output of a block."""
         raise NotImplementedError

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import dataclass, field
+import os
+import re
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ _NESTED_UNDER = ("state_dict", "model", "model_state_dict", "teacher")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors under their own names, the values of the config files beside them, and what to call it in errors."""
+    """Tensors under their own names, the values of the config files beside them, and what to call each in errors."""
 
     source: str
     state: dict[str, Tensor]
     config: dict[str, Any] = field(default_factory=dict)
+    config_source: str = ""
     preprocessor: dict[str, Any] = field(default_factory=dict)
+    preprocessor_source: str = ""
 
 
 def read_module(module: nn.Module) -> Checkpoint:
@@ -40,11 +43,16 @@ def read_module(module: nn.Module) -> Checkpoint:
         if isinstance(child, nn.LayerNorm):
             values.setdefault("layer_norm_eps", child.eps)
     state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
-    return Checkpoint(type(module).__name__, state, values)
+    name = type(module).__name__
+    return Checkpoint(name, state, values, f"the configuration of {name}")
 
 
 def read_file(path: Path) -> Checkpoint:
-    """A single .safetensors, .pth, .pt or .bin file."""
+    """A single .safetensors, .pth, .pt or .bin file, with the config files that lie beside it."""
+    return _with_config(_read_weights_file(path), path.parent)
+
+
+def _read_weights_file(path: Path) -> Checkpoint:
     if path.suffix == ".safetensors":
         return Checkpoint(str(path), read_tensors(path))
     if path.suffix in (".pth", ".pt", ".bin"):
@@ -56,15 +64,26 @@ def read_folder(folder: Path) -> Checkpoint:
     """A folder with config.json and weights, as transformers, timm's Hub copies and maqee write it."""
     if not (folder / "config.json").is_file():
         raise MaqeeError(f"{folder} has no config.json: give the folder that save_pretrained wrote, or a weights file.")
-    config = read_json(folder / "config.json")
-    preprocessor = folder / "preprocessor_config.json"
-    values = read_json(preprocessor) if preprocessor.is_file() else {}
+    return _with_config(_read_weights(folder), folder)
+
+
+def _with_config(weights: Checkpoint, folder: Path) -> Checkpoint:
+    config, preprocessor = folder / "config.json", folder / "preprocessor_config.json"
+    return replace(
+        weights,
+        config=read_json(config) if config.is_file() else {},
+        config_source=str(config),
+        preprocessor=read_json(preprocessor) if preprocessor.is_file() else {},
+        preprocessor_source=str(preprocessor),
+    )
+
+
+def _read_weights(folder: Path) -> Checkpoint:
     if (folder / _INDEX_FILE).is_file():
-        return Checkpoint(str(folder / _INDEX_FILE), _read_shards(folder), config, values)
+        return Checkpoint(str(folder / _INDEX_FILE), _read_shards(folder))
     for name in _WEIGHT_FILES:
         if (folder / name).is_file():
-            read = read_file(folder / name)
-            return Checkpoint(read.source, read.state, config, values)
+            return _read_weights_file(folder / name)
     raise MaqeeError(f"{folder} holds no weights: expected one of {', '.join((*_WEIGHT_FILES, _INDEX_FILE))}.")
 
 
@@ -73,20 +92,21 @@ def download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = [
-        "config.json",
-        "preprocessor_config.json",
-        *_WEIGHT_FILES[:2],
-        "model*.safetensors",
-        _INDEX_FILE,
-    ]
+    safe = ["config.json", "preprocessor_config.json", *_WEIGHT_FILES[:2], "model*.safetensors", _INDEX_FILE]
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        folder = Path(snapshot_download(name, allow_patterns=safe))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(name, allow_patterns=[*safe, _WEIGHT_FILES[2]]))
+        return folder
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise MaqeeError(
-            f"{name!r} is no local file or folder and could not be fetched from the Hub ({reason})."
+            f"{name!r} is no local file or folder and could not be fetched from the Hub ({_reason(error)})."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of another library's error; what follows is advice for its own callers."""
+    return re.split(r"\n|[.!] ", str(error).strip())[0].rstrip(".") or type(error).__name__
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:
@@ -94,9 +114,9 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     if not isinstance(index, dict):
         raise MaqeeError(f"{folder / _INDEX_FILE}: key 'weight_map' is missing.")
     state: dict[str, Tensor] = {}
-    for shard in sorted(set(index.values())):
-        if Path(shard).name != shard:
-            raise MaqeeError(f"{folder / _INDEX_FILE}: shard {shard!r} lies outside the folder.")
+    for shard in sorted({str(shard) for shard in index.values()}):
+        if Path(shard).name != shard or not os.path.isfile(folder / shard):
+            raise MaqeeError(f"{folder / _INDEX_FILE}: shard {shard!r} is not in the folder.")
         state |= read_tensors(folder / shard)
     return state
 
@@ -107,15 +127,16 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         raise MaqeeError(f"{path} does not exist: give the path of a checkpoint.")
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise MaqeeError(f"{path} is not a readable checkpoint of plain tensors ({reason}).") from error
+    except Exception as error:  # a damaged pickle can raise anything
+        raise MaqeeError(f"{path} is not a readable checkpoint of plain tensors ({_reason(error)}).") from error
     for key in _NESTED_UNDER:
         if isinstance(value, dict) and isinstance(value.get(key), dict):
             value = value[key]
     if not isinstance(value, dict):
         raise MaqeeError(f"{path} holds a {type(value).__name__}, not a state dict.")
     for name, tensor in value.items():
+        if not isinstance(name, str):
+            raise MaqeeError(f"{path}: key {name!r} is no text, so this is not a state dict.")
         if not isinstance(tensor, Tensor):
             raise MaqeeError(f"{path}: key {name!r} is a {type(tensor).__name__}, not a tensor.")
     return value

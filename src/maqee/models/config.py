@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from maqee.errors import MaqeeError
+
+# No backbone comes near these; a damaged file does, and must not make the machine run out of memory.
+_LARGEST_SIZE = 2**15
+_LARGEST_DEPTH = 2**10
+_LARGEST_SWIN_IMAGE = 2**12  # every shifted block holds a mask for the whole image
 
 ReadoutKind = Literal["class", "class+distillation", "class+mean", "mean"]
 
@@ -38,7 +46,10 @@ class ViTConfig:
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        _check_positive(self, "patch_size", "channels", "dim", "depth", "heads", "mlp_dim")
+        for name in ("patch_size", "channels", "dim", "heads", "mlp_dim"):
+            _check_size(getattr(self, name), name)
+        _check_size(self.depth, "depth", _LARGEST_DEPTH)
+        _check_common(self)
         _check_divisible(self.dim, self.heads, "dim", "heads")
         for side in self.image_size:
             _check_divisible(side, self.patch_size, "image_size", "patch_size")
@@ -75,11 +86,20 @@ class SwinConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        _check_positive(self, "patch_size", "channels", "dim", "window")
-        if len(self.depths) != len(self.heads) or not self.depths:
+        for name in ("patch_size", "channels", "dim", "window"):
+            _check_size(getattr(self, name), name)
+        _check_common(self, _LARGEST_SWIN_IMAGE)
+        if len(self.depths) != len(self.heads) or not 0 < len(self.depths) < 16:
             raise MaqeeError(f"Swin needs one head count a stage: depths {self.depths}, heads {self.heads}.")
-        for stage, heads in enumerate(self.heads):
-            _check_divisible(self.stage_dim(stage), heads, f"width of stage {stage + 1}", "heads")
+        if not 0 < self.mlp_ratio < math.inf:
+            raise MaqeeError(f"mlp_ratio must be a positive number, not {self.mlp_ratio!r}.")
+        for stage, (depth, heads) in enumerate(zip(self.depths, self.heads, strict=True)):
+            place = f"of stage {stage + 1}"
+            _check_size(depth, f"depth {place}", _LARGEST_DEPTH)
+            _check_size(heads, f"heads {place}")
+            _check_size(self.stage_dim(stage), f"width {place}")
+            _check_size(self.stage_mlp_dim(stage), f"MLP width {place}")
+            _check_divisible(self.stage_dim(stage), heads, f"width {place}", "heads")
 
     @property
     def depth(self) -> int:
@@ -91,8 +111,8 @@ class SwinConfig:
         return self.dim * 2**stage
 
     def stage_mlp_dim(self, stage: int) -> int:
-        """Hidden width of the MLPs in a stage."""
-        return int(self.stage_dim(stage) * self.mlp_ratio)
+        """Hidden width of the MLPs in a stage, rounded down; 1e-6 is for ratios that have no exact fraction."""
+        return int(self.stage_dim(stage) * self.mlp_ratio + 1e-6)
 
     def stage_grid(self, stage: int) -> tuple[int, int]:
         """Rows and columns of tokens in a stage; odd sides are padded before they are halved."""
@@ -110,6 +130,7 @@ class SwinConfig:
 
 
 BackboneConfig = ViTConfig | SwinConfig
+T = TypeVar("T")
 _FAMILIES: dict[str, type[ViTConfig] | type[SwinConfig]] = {"vit": ViTConfig, "swin": SwinConfig}
 
 
@@ -122,17 +143,32 @@ def config_to_json(config: BackboneConfig) -> dict[str, Any]:
 def config_from_json(values: dict[str, Any], source: str) -> BackboneConfig:
     """The reverse of `config_to_json`; `source` names the file in errors."""
     family = values.get("family")
-    if family not in _FAMILIES:
+    if not isinstance(family, str) or family not in _FAMILIES:
         raise MaqeeError(f"{source}: key 'family' is {family!r}, expected one of {', '.join(_FAMILIES)}.")
     config_type = _FAMILIES[family]
     known = {field.name for field in dataclasses.fields(config_type)}
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    del given["family"]
+    given = {name: value for name, value in values.items() if name != "family"}
     if unknown := sorted(set(given) - known):
         raise MaqeeError(f"{source}: key {unknown[0]!r} is not part of a {family} configuration; remove it.")
     if missing := sorted(known - set(given)):
         raise MaqeeError(f"{source}: key {missing[0]!r} is missing from the {family} configuration.")
-    return config_type(**given)
+    return from_plain_values(config_type, given, source)
+
+
+def from_plain_values(kind: type[T], values: dict[str, Any], source: str) -> T:
+    """A dataclass from what JSON holds: lists become tuples; a value of the wrong type is the user's error, named."""
+    types = get_type_hints(kind)
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name, value in given.items():
+        try:
+            TypeAdapter(types[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].lower()
+            raise MaqeeError(f"{source}: key {name!r} is {values[name]!r}, but {reason}.") from error
+    try:
+        return kind(**given)
+    except MaqeeError as error:
+        raise MaqeeError(f"{source}: {error}") from error
 
 
 def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -140,11 +176,18 @@ def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
-def _check_positive(config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int) or value < 1:
-            raise MaqeeError(f"{name} must be a positive whole number, not {value!r}.")
+def _check_common(config: ViTConfig | SwinConfig, largest_image: int = _LARGEST_SIZE) -> None:
+    for side in config.image_size:
+        _check_size(side, "image_size", largest_image)
+    if not 0 <= config.num_classes < 2**31:
+        raise MaqeeError(f"num_classes must be 0 (features) or more, not {config.num_classes}.")
+    if not 0 < config.norm_eps < math.inf:
+        raise MaqeeError(f"norm_eps must be a small positive number, not {config.norm_eps!r}.")
+
+
+def _check_size(value: int, name: str, largest: int = _LARGEST_SIZE) -> None:
+    if not isinstance(value, int) or not 1 <= value <= largest:
+        raise MaqeeError(f"{name} must be a whole number from 1 to {largest}, not {value!r}.")
 
 
 def _check_divisible(whole: int, part: int, whole_name: str, part_name: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from maqee.models.config import (
     config_from_json,
     config_to_json,
 )
-from maqee.models.convert import convert_state
+from maqee.models.convert import convert_state, read_hints
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
 from maqee.models.swin import Swin
@@ -30,7 +31,7 @@ from maqee.models.vit import ViT, resize_positions
 
 logger = logging.getLogger(__name__)
 
-FORMAT, VERSION = "maqee-backbone", 1
+FORMAT, EARLY_EXIT_FORMAT, VERSION = "maqee-backbone", "maqee-early-exit", 1
 
 
 def load_backbone(
@@ -50,9 +51,9 @@ def load_backbone(
     if isinstance(source, nn.Module):
         return _from_checkpoint(read_module(source), num_classes, image_size)
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, it does not mind names that no file can have
         return _from_checkpoint(read_folder(path), num_classes, image_size)
-    if path.is_file():
+    if os.path.isfile(path):
         return _from_checkpoint(read_file(path), num_classes, image_size)
     name = str(source)
     if name in presets:
@@ -67,6 +68,7 @@ def load_backbone(
 
 def build_backbone(config: BackboneConfig, preprocessing: Preprocessing | None = None) -> Backbone:
     """A backbone of this shape with fresh weights."""
+    preprocessing = preprocessing or _default_preprocessing(config)
     return ViT(config, preprocessing) if isinstance(config, ViTConfig) else Swin(config, preprocessing)
 
 
@@ -88,28 +90,24 @@ def backbone_to_json(model: Backbone) -> dict[str, Any]:
 
 def backbone_from_json(values: dict[str, Any], source: str) -> Backbone:
     """A backbone of the stored shape with fresh weights; `source` names the file in errors."""
+    return build_backbone(*_stored_shape(values, source))
+
+
+def _stored_shape(values: dict[str, Any], source: str) -> tuple[BackboneConfig, Preprocessing]:
     if values.get("version") != VERSION:
         raise MaqeeError(f"{source}: version {values.get('version')!r} is not {VERSION}, which this maqee reads.")
     for key in ("backbone", "preprocessing"):
         if not isinstance(values.get(key), dict):
             raise MaqeeError(f"{source}: key {key!r} is missing.")
-    preprocessing = Preprocessing.from_json(values["preprocessing"], source)
-    return build_backbone(config_from_json(values["backbone"], source), preprocessing)
+    config = config_from_json(values["backbone"], source)
+    return config, Preprocessing.from_json(values["preprocessing"], source)
 
 
 def _from_checkpoint(
     checkpoint: Checkpoint, num_classes: int | None, image_size: int | tuple[int, int] | None
 ) -> Backbone:
-    """Convert, adapt to the wanted classes and size, and check every tensor before any is copied."""
-    if checkpoint.config.get("format") == FORMAT:
-        stored = backbone_from_json(checkpoint.config, checkpoint.source)
-        config, preprocessing, state = stored.config, stored.preprocessing, dict(checkpoint.state)
-        name_in_file: Callable[[str], str] = str
-    else:
-        hints = _hints(checkpoint.config)
-        converted = convert_state(checkpoint.state, hints, checkpoint.source)
-        config, state, name_in_file = converted.config, converted.state, converted.name_in_file
-        preprocessing = _read_preprocessing(checkpoint, config)
+    """Check every tensor before memory is taken for the model, then adapt it to the wanted classes and size."""
+    config, preprocessing, state = _read_checkpoint(checkpoint)
     wanted = _adapted(config, num_classes, image_size)
     model = build_backbone(wanted, replace(preprocessing, **_resized(preprocessing, config, wanted)))
     if wanted.num_classes != config.num_classes:
@@ -117,30 +115,58 @@ def _from_checkpoint(
             logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
         state = {name: tensor for name, tensor in state.items() if not name.startswith("head.")}
         state |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
-    if isinstance(config, ViTConfig) and isinstance(wanted, ViTConfig) and "embedding.position" in state:
-        state["embedding.position"] = _fit_positions(state["embedding.position"], config, wanted)
-    check_state(model, state, checkpoint.source, name_in_file)
+    if isinstance(config, ViTConfig) and isinstance(wanted, ViTConfig):
+        positions = state["embedding.position"].float()
+        state["embedding.position"] = resize_positions(positions, config.prefix_tokens, config.grid, wanted.grid)
     model.load_state_dict(state)
     return model
 
 
-def _fit_positions(positions: Tensor, config: ViTConfig, wanted: ViTConfig) -> Tensor:
-    if positions.shape[1] != config.prefix_tokens + config.grid[0] * config.grid[1]:
-        return positions  # the shape check that follows names it
-    return resize_positions(positions.float(), config.prefix_tokens, config.grid, wanted.grid)
+def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocessing, dict[str, Tensor]]:
+    """Shape, preprocessing and tensors by our names, each tensor known to be there and to fit."""
+    kind = checkpoint.config.get("format")
+    if kind == FORMAT:
+        config, preprocessing = _stored_shape(checkpoint.config, checkpoint.config_source)
+        check_state(on_meta(config), checkpoint.state, checkpoint.source)
+        return config, preprocessing, dict(checkpoint.state)
+    if kind == EARLY_EXIT_FORMAT:  # what is asked for is the network without its exits
+        config, preprocessing = _stored_shape(checkpoint.config, checkpoint.config_source)
+        inner = {name: tensor for name, tensor in checkpoint.state.items() if name.startswith("backbone.")}
+        state = {name.removeprefix("backbone."): tensor for name, tensor in inner.items()}
+        check_state(on_meta(config), state, checkpoint.source, lambda name: f"backbone.{name}")
+        return config, preprocessing, state
+    if str(kind).startswith("maqee-"):
+        raise MaqeeError(f"{checkpoint.config_source}: format is {kind!r}, which is no plain backbone ({FORMAT!r}).")
+    hints = read_hints(checkpoint.config, checkpoint.config_source)
+    converted = convert_state(checkpoint.state, hints, checkpoint.source)
+    config, state = converted.config, converted.state
+    preprocessing = _read_preprocessing(checkpoint, config)
+    check_state(on_meta(config), state, checkpoint.source, converted.name_in_file, converted.shape_in_file)
+    return config, preprocessing, state
+
+
+def _as_it_is(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape)
 
 
 def check_state(
-    model: nn.Module, state: dict[str, Tensor], source: str, name_in_file: Callable[[str], str] = str
+    model: nn.Module,
+    state: dict[str, Tensor],
+    source: str,
+    name_in_file: Callable[[str], str] = str,
+    shape_in_file: Callable[[str, Sequence[int]], tuple[int, ...]] = _as_it_is,
 ) -> None:
-    """Name the first missing, unexpected or misshapen tensor as the file calls it."""
+    """Name the first missing, unexpected or misshapen tensor as the file calls it; values are not looked at."""
     expected = model.state_dict()
     for name, tensor in expected.items():
         if name not in state:
             raise MaqeeError(f"{source}: key {name_in_file(name)!r} is missing.")
         if state[name].shape != tensor.shape:
-            got, want = tuple(state[name].shape), tuple(tensor.shape)
+            got, want = shape_in_file(name, state[name].shape), shape_in_file(name, tensor.shape)
             raise MaqeeError(f"{source}: key {name_in_file(name)!r} has shape {got}, expected {want}.")
+        if state[name].is_floating_point() != tensor.is_floating_point():
+            got_type, want_type = state[name].dtype, tensor.dtype
+            raise MaqeeError(f"{source}: key {name_in_file(name)!r} holds {got_type} numbers, expected {want_type}.")
     for name in state:
         if name not in expected:
             raise MaqeeError(f"{source}: unexpected key {name_in_file(name)!r}.")
@@ -151,25 +177,10 @@ def _adapted(
 ) -> BackboneConfig:
     changes: dict[str, Any] = {}
     if num_classes is not None:
-        if num_classes < 0:
-            raise MaqeeError(f"num_classes must be 0 (features) or more, not {num_classes}.")
         changes["num_classes"] = num_classes
     if image_size is not None:
         changes["image_size"] = as_pair(image_size)
     return replace(config, **changes)
-
-
-def _hints(config: dict[str, Any]) -> dict[str, Any]:
-    """One flat dictionary from a transformers config or from timm's, whose facts are in pretrained_cfg."""
-    hints = dict(config)
-    timm = config.get("pretrained_cfg")
-    if isinstance(timm, dict) and "image_size" not in hints and len(timm.get("input_size", ())) == 3:
-        hints["image_size"] = list(timm["input_size"][1:])
-    if isinstance(arguments := config.get("model_args"), dict):
-        hints = {**arguments, **hints}
-        if "img_size" in arguments:
-            hints["image_size"] = arguments["img_size"]
-    return hints
 
 
 def _default_preprocessing(config: BackboneConfig, name: str = "") -> Preprocessing:
@@ -186,20 +197,20 @@ def _default_preprocessing(config: BackboneConfig, name: str = "") -> Preprocess
 
 def _read_preprocessing(checkpoint: Checkpoint, config: BackboneConfig) -> Preprocessing:
     """From preprocessor_config.json (transformers) or pretrained_cfg (timm); else the family's custom."""
-    default = _default_preprocessing(config)
+    found = _default_preprocessing(config).to_json()
     values, timm = checkpoint.preprocessor, checkpoint.config.get("pretrained_cfg")
-    mean, std, resize = default.mean, default.std, default.resize
     if values:
-        mean = tuple(values.get("image_mean") or mean)
-        std = tuple(values.get("image_std") or std)
+        found["mean"] = values.get("image_mean") or found["mean"]
+        found["std"] = values.get("image_std") or found["std"]
         size = values.get("size")
-        if isinstance(size, dict) and values.get("do_center_crop"):
-            resize = size.get("shortest_edge", size.get("height"))
-    elif isinstance(timm, dict):
-        mean, std = tuple(timm.get("mean", mean)), tuple(timm.get("std", std))
-        if crop := timm.get("crop_pct"):
-            resize = int(config.image_size[0] / crop)
-    return replace(default, mean=mean, std=std, resize=resize)
+        if values.get("do_center_crop"):  # older files hold the short side as a bare number
+            found["resize"] = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
+        return Preprocessing.from_json(found, checkpoint.preprocessor_source)
+    if isinstance(timm, dict):
+        found["mean"], found["std"] = timm.get("mean", found["mean"]), timm.get("std", found["std"])
+        if isinstance(crop := timm.get("crop_pct"), int | float) and 0 < crop <= 1:
+            found["resize"] = int(config.image_size[0] / crop)
+    return Preprocessing.from_json(found, checkpoint.config_source)
 
 
 def _resized(preprocessing: Preprocessing, config: BackboneConfig, wanted: BackboneConfig) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from maqee.errors import MaqeeError
+from maqee.models.config import from_plain_values
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5)
@@ -36,5 +37,4 @@ class Preprocessing:
         if known != set(values):
             wrong = sorted(known ^ set(values))[0]
             raise MaqeeError(f"{source}: key {wrong!r} is missing from or unknown to the preprocessing settings.")
-        given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
-        return cls(**given)
+        return from_plain_values(cls, values, source)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
 from maqee.models.backbone import Backbone, TokenShape
 from maqee.models.config import ViTConfig
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
@@ -47,6 +48,9 @@ class Embedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, tokens, dim); any size that is a multiple of the patch."""
+        if any(side % self.patch.stride[0] for side in images.shape[2:]):
+            got = "x".join(map(str, images.shape[2:]))
+            raise MaqeeError(f"Images of {got} do not divide into patches of {self.patch.stride[0]}: resize them.")
         picture = self.patch(images)  # (batch, dim, rows, columns)
         patches = picture.flatten(2).transpose(1, 2)
         special = [self.class_token] if self.distillation_token is None else [self.class_token, self.distillation_token]

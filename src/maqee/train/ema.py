@@ -15,19 +15,21 @@ class Ema:
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
         self.updates = 0
-        self.averages = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        live = module.state_dict()  # shares memory with the module, so it is looked up once and not at every step
+        self.averages = {name: tensor.detach().clone() for name, tensor in live.items()}
+        floating = [name for name, tensor in live.items() if tensor.is_floating_point()]
+        self._averaged = [self.averages[name] for name in floating], [live[name] for name in floating]
+        self._copied = [(self.averages[name], live[name]) for name in live if name not in floating]
 
     @torch.no_grad()
-    def update(self, module: nn.Module) -> None:
+    def update(self) -> None:
         """Move the averages towards the module's present state."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
-        state = module.state_dict()
-        names = [name for name, average in self.averages.items() if average.is_floating_point()]
-        torch._foreach_lerp_([self.averages[n] for n in names], [state[n] for n in names], 1 - decay)
-        for name, average in self.averages.items():
-            if not average.is_floating_point():
-                average.copy_(state[name])
+        averages, live = self._averaged
+        torch._foreach_lerp_(averages, live, 1 - decay)
+        for copy, original in self._copied:
+            copy.copy_(original)
 
     def state(self) -> dict[str, Tensor]:
         """The averages."""

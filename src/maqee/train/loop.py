@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from maqee.data import Augmentation, Splits, TrainBatches
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.exits.lgvit import LgvitHead
 from maqee.interrupt import catch_interrupt
 from maqee.models import Backbone
+from maqee.models.compiling import compile_each, undo_compile
 from maqee.models.layers import DropPath
 from maqee.progress import steps as show_steps
 from maqee.train.checkpoint import load_checkpoint, save_checkpoint
@@ -60,7 +60,7 @@ def train_stage(
     set_drop_path(backbone, settings.drop_path)
     module = runner.prepare(stage)
     if options.compile:
-        compile_blocks(stage.model)
+        compile_each(stage.model.compilable())
     optimizer = make_optimizer(trained.items(), settings, backbone.depth, runner.device)
     ema = Ema(stage, settings.ema) if settings.ema else None
     path = options.folder / f"{name}.checkpoint.safetensors"
@@ -77,7 +77,7 @@ def train_stage(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             if ema is not None:
-                ema.update(stage)
+                ema.update()
             if step % LOG_EVERY == 0 or step == total - 1:
                 entry = _measure(loss, norm, pieces, name, step)
                 entry |= {"epoch": round(step * settings.accumulate / batches.steps_per_epoch, 4), "rate": factor}
@@ -94,7 +94,7 @@ def train_stage(
     if ema is not None:
         stage.load_state_dict(ema.state())
     if options.compile:
-        undo_compile(stage.model)
+        undo_compile(stage.model.compilable())
     set_drop_path(backbone, 0.0)
     stage.requires_grad_(True)
     stage.eval()
@@ -107,32 +107,10 @@ def backbone_of(model: Backbone | EarlyExitModel) -> Backbone:
 
 
 def set_drop_path(backbone: Backbone, rate: float) -> None:
-    """Stochastic depth grows linearly from 0 at the first block to `rate` at the last."""
-    for index, block in enumerate(backbone.blocks):
-        for child in block.modules():
-            if isinstance(child, DropPath):
-                child.rate = rate * index / max(1, backbone.depth - 1)
-
-
-def compile_blocks(model: Backbone | EarlyExitModel) -> None:
-    """Compile every block and head on its own: nearly the speed of one big graph, and equal blocks compile once."""
-    for module in _compilable(model):
-        name = _compiled_method(module)
-        setattr(module, name, torch.compile(getattr(module, name)))
-
-
-def undo_compile(model: Backbone | EarlyExitModel) -> None:
-    """Take `compile_blocks` back."""
-    for module in _compilable(model):
-        vars(module).pop(_compiled_method(module), None)
-
-
-def _compilable(model: Backbone | EarlyExitModel) -> list[nn.Module]:
-    return [*backbone_of(model).blocks, *(model.heads if isinstance(model, EarlyExitModel) else [])]
-
-
-def _compiled_method(module: nn.Module) -> str:
-    return "with_features" if isinstance(module, LgvitHead) else "forward"
+    """Stochastic depth, the same at every block: a rate of its own for each would have each compiled on its own."""
+    for child in backbone.modules():
+        if isinstance(child, DropPath):
+            child.rate = rate
 
 
 def _make_batches(

@@ -67,7 +67,7 @@ class StageSection(_Section):
     warmup: float = Field(default=0.0, ge=0, description="epochs of linear warm-up")
     clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm")
     ema: float = Field(default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0 is off")
-    drop_path: float = Field(default=0.0, ge=0, lt=1, description="stochastic depth at the last block")
+    drop_path: float = Field(default=0.0, ge=0, lt=1, description="stochastic depth")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     distillation: float = Field(default=0.0, ge=0, le=1, description="stage 'joint': share of imitating the final exit")
     augment: AugmentSection = AugmentSection()

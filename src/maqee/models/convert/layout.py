@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from maqee.models.config import BackboneConfig
+from maqee.models.convert.hints import Hints
 
 State = Mapping[str, Tensor]
-Hints = Mapping[str, Any]
+
+
+class MisfitError(Exception):
+    """One of our tensors is missing or wrong; whoever knows the file turns this into its words.
+
+    Args:
+        name: our name of the tensor.
+        problem: continues "key ...".
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name = name
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -21,7 +36,7 @@ class Layout:
 
     Attributes:
         name: shown in errors.
-        marker: the layout applies when a key of the file, without its prefix, matches this template.
+        markers: the layout applies when a key of the file, without its prefix, matches one of these templates.
         prefixes: what may stand before every key (a wrapper module's name).
         names: (theirs, ours) templates; "*" stands for a number, and a template names a module (its weight and bias)
             or a single tensor. Several rows may share ours: libraries rename things over the years.
@@ -30,22 +45,23 @@ class Layout:
     """
 
     name: str
-    marker: str
+    markers: tuple[str, ...]
     prefixes: tuple[str, ...]
     names: tuple[tuple[str, str], ...]
     ignored: tuple[str, ...]
     infer: Callable[[State, Hints], BackboneConfig]
 
     def strip(self, key: str) -> str:
-        """The key without its wrapper's name."""
+        """The key without the names of what wraps the model: torch.compile, DataParallel, a head's module."""
+        outer = len(_outer(key))
         for prefix in self.prefixes:
-            if key.startswith(prefix):
-                return key.removeprefix(prefix)
-        return key
+            if key.startswith(prefix, outer):
+                return key[outer + len(prefix) :]
+        return key[outer:]
 
     def matches(self, keys: Iterable[str]) -> bool:
-        """Whether any key carries the marker."""
-        return any(_fill(self.marker, "", self.strip(key)) is not None for key in keys)
+        """Whether any key carries a marker."""
+        return any(_fill(marker, "", self.strip(key)) is not None for key in keys for marker in self.markers)
 
     def ours(self, key: str) -> str | None:
         """Our name for a key of the file, or None for a key that the layout does not know."""
@@ -61,20 +77,56 @@ class Layout:
         return any(_fill(template, "", bare) is not None for template in self.ignored)
 
     def theirs(self, name: str, keys: Iterable[str]) -> str:
-        """The key that a missing tensor of ours should have had in this file; our own name if nobody can say."""
+        """The key that a missing tensor of ours should have had in this file; our own name if nobody can say.
+
+        Where the library keeps query, key and value apart, a missing fused layer is reported as its query.
+        """
+        keys = tuple(keys)
         stripped = [self.strip(key) for key in keys]
         answers = []
         for theirs, ours in self.names:
-            if (key := _fill(ours, theirs, name)) is not None:
-                in_use = any(_fill(theirs, "", other) is not None for other in stripped)
-                answers.append((not in_use, key))
-        return min(answers)[1] if answers else name
+            for spelling in (name, name.replace(".attn.qkv.", ".attn.q.")):
+                if (key := _fill(ours, theirs, spelling)) is not None:
+                    in_use = any(_fill(theirs, "", other) is not None for other in stripped)
+                    answers.append((not in_use, key))
+        return self._wrapper(name, keys) + min(answers)[1] if answers else name
+
+    def _wrapper(self, name: str, keys: Iterable[str]) -> str:
+        """The prefix this file uses; transformers leaves the classifier outside of what it wraps."""
+        used = next((key.removesuffix(self.strip(key)) for key in keys if self.strip(key) != key), "")
+        return _outer(used) if name.startswith("head.") else used
+
+
+def count(state: State, template: str, first: str) -> int:
+    """How many modules there are in a numbered list; a hole in the numbers is a missing module.
+
+    Args:
+        state: tensors by our names.
+        template: what the names of the list begin with, with "*" for the number.
+        first: the tensor in a module that is reported when the module is missing.
+    """
+    pattern = re.compile(re.escape(template).replace(r"\*", r"(\d+)"))
+    numbers = {match[1] for name in state if (match := pattern.match(name))}
+    length = next(number for number in itertools.count() if str(number) not in numbers)
+    if not length or length < len(numbers):
+        raise MisfitError(template.replace("*", str(length)) + first, "is missing")
+    return length
+
+
+def _outer(key: str) -> str:
+    """The wrappers that torch puts around a whole model."""
+    match = re.match(r"((_orig_mod|module)\.)*", key)
+    return match[0] if match else ""
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", r"(\d+)") + r"(?P<ending>\.weight|\.bias)?")
 
 
 def _fill(pattern: str, result: str, key: str) -> str | None:
     """Match `key` against a template and write its numbers and its ".weight"/".bias" ending into another."""
-    expression = re.escape(pattern).replace(r"\*", r"(\d+)")
-    match = re.fullmatch(expression + r"(?P<ending>\.weight|\.bias)?", key)
+    match = _compiled(pattern).fullmatch(key)
     if match is None:
         return None
     numbers = iter(match.groups())

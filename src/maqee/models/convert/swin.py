@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from maqee.errors import MaqeeError
 from maqee.models.config import SwinConfig
-from maqee.models.convert.layout import Hints, Layout, State
+from maqee.models.convert.hints import Hints
+from maqee.models.convert.layout import Layout, State, count
 
 _STAGE = r"stages\.(\d+)"
 
@@ -38,40 +38,24 @@ def nested_name(name: str, depths: tuple[int, ...]) -> str:
 def _infer(state: State, hints: Hints) -> SwinConfig:
     """Everything is in the shapes, bar the image size, which windows do not reveal."""
     projection = state["embedding.patch.weight"]  # (dim, channels, patch, patch)
-    counts: dict[int, int] = {}
-    for name in state:
-        if match := re.match(_STAGE + r"\.blocks\.(\d+)\.", name):
-            stage = int(match[1])
-            counts[stage] = max(counts.get(stage, 0), int(match[2]) + 1)
-    if sorted(counts) != list(range(len(counts))) or not counts:
-        raise KeyError("stages.0.blocks.0.norm1.weight")
-    tables = [state[f"stages.{stage}.blocks.0.attn.bias_table"] for stage in range(len(counts))]
+    stages = count(state, "stages.*.blocks.", "0.norm1.weight")
+    tables = [state[f"stages.{stage}.blocks.0.attn.bias_table"] for stage in range(stages)]
     window = (math.isqrt(tables[0].shape[0]) + 1) // 2
-    classifier = state.get("head.linear.weight")
+    has_classifier = any(name.startswith("head.") for name in state)
     hidden = state["stages.0.blocks.0.mlp.fc1.weight"].shape
     return SwinConfig(
-        image_size=_infer_image_size(hints, window),
+        image_size=hints.image_size or (32 * window, 32 * window),  # published: 224 for window 7, 384 for 12
         patch_size=projection.shape[2],
         channels=projection.shape[1],
         dim=projection.shape[0],
-        depths=tuple(counts[stage] for stage in range(len(counts))),
+        depths=tuple(count(state, f"stages.{stage}.blocks.*.", "norm1.weight") for stage in range(stages)),
         heads=tuple(table.shape[1] for table in tables),
         window=window,
         mlp_ratio=hidden[0] / hidden[1],
-        num_classes=0 if classifier is None else classifier.shape[0],
-        qkv_bias="stages.0.blocks.0.attn.qkv.bias" in state,
-        norm_eps=float(hints.get("layer_norm_eps", 1e-5)),
+        num_classes=state["head.linear.weight"].shape[0] if has_classifier else 0,
+        qkv_bias=any(name.endswith(".attn.qkv.bias") for name in state),
+        norm_eps=hints.norm_eps or 1e-5,
     )
-
-
-def _infer_image_size(hints: Hints, window: int) -> tuple[int, int]:
-    """Published Swins use 32 windows a side: 224 for window 7, 384 for window 12."""
-    stated = hints.get("image_size", 32 * window)
-    if isinstance(stated, int):
-        return stated, stated
-    if isinstance(stated, list | tuple) and len(stated) == 2:
-        return int(stated[0]), int(stated[1])
-    raise MaqeeError(f"image_size {stated!r} in the config file is neither a number nor a pair.")
 
 
 def _rename_blocks(theirs: str, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -127,7 +111,7 @@ def _merge_at_end(stages: str) -> tuple[tuple[str, str], ...]:
 SWIN_LAYOUTS = (
     Layout(
         name="transformers Swin",
-        marker="encoder.layers.*.blocks.*.layernorm_before",
+        markers=("encoder.layers.*.blocks.*.layernorm_before",),
         prefixes=("swin.",),
         names=(
             ("embeddings.patch_embeddings.projection", "embedding.patch"),
@@ -142,16 +126,16 @@ SWIN_LAYOUTS = (
     ),
     Layout(
         name="timm Swin (0.8 and older)",
-        marker="layers.0.downsample.reduction",
-        prefixes=("module.",),
+        markers=("layers.0.downsample.reduction", "layers.0.downsample.norm"),
+        prefixes=(),
         names=(*_TIMM_NAMES, *_merge_at_end("layers")),
         ignored=("layers.*.blocks.*.attn_mask", "layers.*.blocks.*.attn.relative_position_index"),
         infer=_infer,
     ),
     Layout(
         name="timm Swin",
-        marker="layers.*.blocks.*.attn.relative_position_bias_table",
-        prefixes=("module.",),
+        markers=("layers.*.blocks.*.attn.relative_position_bias_table",),
+        prefixes=(),
         names=(
             *_TIMM_NAMES,
             ("layers.*.downsample.norm", "stages.*.merge.norm"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from maqee.errors import MaqeeError
 from maqee.models.config import ReadoutKind, ViTConfig
-from maqee.models.convert.layout import Hints, Layout, State
+from maqee.models.convert.hints import Hints
+from maqee.models.convert.layout import Layout, MisfitError, State, count
 
 _TRANSFORMERS_NAMES = (
     ("embeddings.cls_token", "embedding.class_token"),
@@ -68,54 +68,57 @@ def _infer(state: State, hints: Hints) -> ViTConfig:
     """Shapes tell nearly everything; the number of heads and the norm's epsilon come from hints or from custom."""
     projection = state["embedding.patch.weight"]  # (dim, channels, patch, patch)
     dim, channels, patch_size = projection.shape[0], projection.shape[1], projection.shape[2]
-    depth = 1 + max((int(name.split(".")[1]) for name in state if name.startswith("blocks.")), default=-1)
-    if depth == 0:
-        raise KeyError("blocks.0.norm1.weight")
+    readout, num_classes = _infer_readout(state, dim)
     distillation_token = "embedding.distillation_token" in state
     patches = state["embedding.position"].shape[1] - (2 if distillation_token else 1)
-    readout, num_classes = _infer_readout(state, dim)
     return ViTConfig(
         image_size=_infer_image_size(patches, patch_size, hints),
         patch_size=patch_size,
         channels=channels,
         dim=dim,
-        depth=depth,
-        heads=int(hints.get("num_attention_heads") or hints.get("num_heads") or max(1, dim // 64)),
+        depth=count(state, "blocks.*.", "norm1.weight"),
+        heads=hints.heads or max(1, dim // 64),
         mlp_dim=state["blocks.0.mlp.fc1.weight"].shape[0],
         num_classes=num_classes,
         readout=readout,
         distillation_token=distillation_token,
-        layer_scale="blocks.0.scale1.gamma" in state,
-        qkv_bias="blocks.0.attn.qkv.bias" in state,
-        norm_eps=float(hints.get("layer_norm_eps", 1e-6)),
+        layer_scale=_has_layer_scale(state),
+        qkv_bias=any(name.endswith(".attn.qkv.bias") for name in state),
+        norm_eps=hints.norm_eps or 1e-6,
     )
 
 
 def _infer_image_size(patches: int, patch_size: int, hints: Hints) -> tuple[int, int]:
     """From the position grid, which is square unless the config file says otherwise."""
-    stated = hints.get("image_size")
-    if isinstance(stated, list | tuple) and (stated[0] // patch_size) * (stated[1] // patch_size) == patches:
-        return int(stated[0]), int(stated[1])
-    side = math.isqrt(patches)
-    if side * side != patches:
-        raise MaqeeError(f"The position embedding has {patches} patches, which is no square: state image_size.")
+    if hints.image_size is not None:
+        rows, columns = (side // patch_size for side in hints.image_size)
+        if rows * columns == patches:
+            return rows * patch_size, columns * patch_size
+    side = math.isqrt(max(0, patches))
+    if side * side != patches or not patches:
+        problem = f"has positions for {patches} patches, which is no square, and no image_size is stated"
+        raise MisfitError("embedding.position", problem)
     return side * patch_size, side * patch_size
 
 
 def _infer_readout(state: State, dim: int) -> tuple[ReadoutKind, int]:
     """The classifier's shape tells what it reads; DINOv2 without one gets the usual class + mean."""
-    classifier = state.get("head.linear.weight")
-    if classifier is None:
-        return ("class+mean" if "blocks.0.scale1.gamma" in state else "class"), 0
-    if "head.distillation.weight" in state:
+    if not any(name.startswith("head.") for name in state):
+        return ("class+mean" if _has_layer_scale(state) else "class"), 0
+    classifier = state["head.linear.weight"]
+    if any(name.startswith("head.distillation.") for name in state):
         return "class+distillation", classifier.shape[0]
     return ("class+mean" if classifier.shape[1] == 2 * dim else "class"), classifier.shape[0]
+
+
+def _has_layer_scale(state: State) -> bool:
+    return any(name.endswith((".scale1.gamma", ".scale2.gamma")) for name in state)
 
 
 VIT_LAYOUTS = (
     Layout(
         name="transformers ViT/DeiT",
-        marker="encoder.layer.*.layernorm_before",
+        markers=("encoder.layer.*.layernorm_before",),
         prefixes=("vit.", "deit."),
         names=(*_TRANSFORMERS_NAMES, *_encoder_names("encoder.layer")),
         ignored=("pooler.dense", "embeddings.mask_token"),
@@ -123,7 +126,7 @@ VIT_LAYOUTS = (
     ),
     Layout(
         name="transformers ViT/DeiT",
-        marker="layers.*.layernorm_before",
+        markers=("layers.*.layernorm_before",),
         prefixes=("vit.", "deit."),
         names=(*_TRANSFORMERS_NAMES, *_encoder_names("layers")),
         ignored=("pooler.dense", "embeddings.mask_token"),
@@ -131,7 +134,7 @@ VIT_LAYOUTS = (
     ),
     Layout(
         name="transformers DINOv2",
-        marker="encoder.layer.*.norm1",
+        markers=("encoder.layer.*.norm1",),
         prefixes=("dinov2.",),
         names=(*_TRANSFORMERS_NAMES, *_encoder_names("encoder.layer")),
         ignored=("embeddings.mask_token",),
@@ -139,8 +142,8 @@ VIT_LAYOUTS = (
     ),
     Layout(
         name="timm ViT/DeiT/DINOv2",
-        marker="blocks.*.attn.qkv",
-        prefixes=("module.", "backbone."),
+        markers=("blocks.*.attn.qkv",),
+        prefixes=("backbone.",),
         names=_TIMM_NAMES,
         ignored=("mask_token",),
         infer=_infer,

@@ -1,0 +1,116 @@
+"""CUDA graphs for early exit: one launch for each road between two exits, whatever the number of samples left.
+
+Launching a small transformer's kernels one by one takes the host longer than the GPU takes to run them, and at every
+exit the GPU waits for the host to see how many samples stay. A recorded graph is one launch. Graphs have fixed shapes,
+so batches are filled up to the next size on a ladder of eight steps an octave (at most an eighth of padding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel
+from maqee.exits.model import RunSegment
+from maqee.exits.segment import Kept, SegmentOutput
+
+Replay = Callable[[], None]
+Record = Callable[[Callable[[], SegmentOutput]], tuple[Replay, SegmentOutput]]
+
+
+def use_cuda_graphs(model: EarlyExitModel) -> None:
+    """Let `model.run` replay recorded graphs, in place. A graph is recorded when its size first occurs.
+
+    The model's weights may change afterwards (graphs read them where they lie), its modules may not. Compile the
+    pieces first, if at all: `compile_each(model.compilable(), dynamic=True)`.
+    """
+    if next(model.parameters()).device.type != "cuda":
+        raise MaqeeError("CUDA graphs need the model on a GPU: move it there first.")
+    record = CudaRecorder()
+    model.segments = [GraphedSegment(segment, record) for segment in model.segments]
+
+
+def padded_size(count: int) -> int:
+    """The next size on the ladder: powers of two up to 16, then eight steps an octave.
+
+    Example:
+        >>> [padded_size(count) for count in (1, 3, 17, 100, 130, 256)]
+        [1, 4, 18, 104, 144, 256]
+    """
+    octave = 1 << (count - 1).bit_length() if count > 1 else 1  # the smallest power of two that is enough
+    step = max(octave // 16, 1) if octave > 16 else octave
+    return -(-count // step) * step
+
+
+class Recorded(NamedTuple):
+    """A graph with the memory it reads and writes."""
+
+    inputs: tuple[Tensor, dict[int, Tensor]]
+    outputs: SegmentOutput
+    replay: Replay
+
+
+class GraphedSegment:
+    """A segment that is recorded once for each size and then replayed.
+
+    Args:
+        segment: what to record.
+        record: how; it runs a function and returns a way to run it again on the same memory.
+    """
+
+    def __init__(self, segment: RunSegment, record: Record) -> None:
+        self.segment, self.record = segment, record
+        self.recorded: dict[int, Recorded] = {}
+
+    def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
+        """The same as the segment itself."""
+        count = x.shape[0]
+        size = padded_size(count)
+        if size not in self.recorded:
+            self.recorded[size] = self._record(x, kept, size)
+        inputs, outputs, replay = self.recorded[size]
+        inputs[0][:count].copy_(x)
+        for block, buffer in inputs[1].items():
+            buffer[:count].copy_(kept[block])
+        replay()
+        # Tokens are used up before this graph runs again; answers are not, so they get memory of their own.
+        return SegmentOutput(
+            outputs.x[:count],
+            {block: tokens[:count] for block, tokens in outputs.kept.items()},
+            outputs.output[:count].clone(),
+            outputs.confidence[:count].clone(),
+        )
+
+    def _record(self, x: Tensor, kept: Kept, size: int) -> Recorded:
+        inputs = _room(x, size), {block: _room(tokens, size) for block, tokens in kept.items()}
+        replay, outputs = self.record(lambda: self.segment(*inputs))
+        return Recorded(inputs, outputs, replay)
+
+
+def _room(example: Tensor, size: int) -> Tensor:
+    """Memory for `size` samples. Zeros, so that padding never holds what a later sum could overflow on."""
+    return example.new_zeros((size, *example.shape[1:]))
+
+
+class CudaRecorder:
+    """Records with torch.cuda.graph; all graphs share one memory pool."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Callable[[], SegmentOutput]) -> tuple[Replay, SegmentOutput]:
+        """Warm up on a side stream, as recording demands, then record."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                function()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            outputs = function()
+        return graph.replay, outputs

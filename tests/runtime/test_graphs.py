@@ -1,0 +1,88 @@
+"""Graphed execution without a GPU: a recorder that, like a graph, always writes to the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel, Policy, add_exits
+from maqee.exits.segment import SegmentOutput
+from maqee.models import load_backbone
+from maqee.runtime.graphs import GraphedSegment, padded_size, use_cuda_graphs
+from tests.exits.test_model import SumHead
+from tests.helpers import max_difference, randomize
+
+
+class MemoryRecorder:
+    """Replays by running the function again into the memory of its first outputs."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def __call__(self, function: Callable[[], SegmentOutput]) -> tuple[Callable[[], None], SegmentOutput]:
+        outputs = function()
+
+        def replay() -> None:
+            self.replays += 1
+            fresh = function()
+            for target, source in zip(_flat(outputs), _flat(fresh), strict=True):
+                target.copy_(source)
+
+        return replay, outputs
+
+
+def _flat(outputs: SegmentOutput) -> list[torch.Tensor]:
+    return [outputs.x, *outputs.kept.values(), outputs.output, outputs.confidence]
+
+
+@given(count=st.integers(1, 5000))
+def test_ladder(count: int) -> None:
+    size = padded_size(count)
+    assert count <= size
+    assert size <= max(1.125 * count, 2 * count if count <= 16 else 0)
+    assert padded_size(size) == size  # a size on the ladder stays
+
+
+def test_ladder_has_few_steps() -> None:
+    assert len({padded_size(count) for count in range(1, 257)}) == 5 + 8 * 4
+
+
+@pytest.mark.parametrize("kind", ["lgvit", "reads"])
+def test_graphed_run_equals_plain_run(kind: str) -> None:
+    backbone = load_backbone("test-vit")
+    if kind == "lgvit":
+        model = add_exits(backbone, "lgvit")
+    else:
+        model = EarlyExitModel(backbone, (2, 3), ("test-sum", "test-sum"), final="test-sum")
+        assert isinstance(model.head(0), SumHead)  # it reads earlier blocks
+    randomize(model, std=0.3).double()
+    plain = list(model.segments)
+    recorder = MemoryRecorder()
+    graphed = [GraphedSegment(segment, recorder) for segment in plain]
+    generator = torch.Generator().manual_seed(0)
+    earlier = []
+    for batch in (1, 37, 24, 37, 5):
+        images = torch.randn(batch, 3, 32, 32, generator=generator, dtype=torch.float64)
+        model.segments = plain
+        with torch.no_grad():
+            outputs = model.forward_all(images).outputs
+        policy = Policy(tuple(model.confidence(output).median().item() + 1e-9 for output in outputs[:-1]))
+        expected = model.run(images, policy)
+        model.segments = list(graphed)
+        decision = model.run(images, policy)
+        assert torch.equal(decision.exit, expected.exit)
+        assert max_difference(decision.output, expected.output) < 1e-9
+        earlier.append((decision.output, expected.output))
+    assert recorder.replays > 5
+    for kept, expected_output in earlier:  # no later run may have written over an earlier answer
+        assert max_difference(kept, expected_output) < 1e-9
+
+
+def test_needs_a_gpu() -> None:
+    with pytest.raises(MaqeeError, match="on a GPU"):
+        use_cuda_graphs(add_exits(load_backbone("test-vit"), "mlp"))
