@@ -9,9 +9,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from maqee.exits import ExitHead, add_exits, heads
-from maqee.exits.lgvit import GlobalHead, LocalHead, TokenDepthwise, pick
+from maqee.exits.lgvit import GlobalHead, LocalHead, pick
 from maqee.exits.vit_ee import CnnHead, EncoderHead
 from maqee.models import Backbone, TokenShape, load_backbone
+from maqee.models.layers import TokenDepthwise
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
 from tests.helpers import max_difference, randomize

@@ -45,13 +45,3 @@ def class_and_patches(tokens: Tensor, prefix_tokens: int) -> tuple[Tensor, Tenso
     """The class token (batch, dim), or the mean token where there is none, and the patches (batch, n, dim)."""
     patches = tokens[:, prefix_tokens:]
     return (tokens[:, 0] if prefix_tokens else patches.mean(dim=1)), patches
-
-
-def as_picture(patches: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(batch, rows * columns, dim) to (batch, dim, rows, columns)."""
-    return patches.transpose(1, 2).unflatten(2, grid)
-
-
-def as_tokens(picture: Tensor) -> Tensor:
-    """The reverse of `as_picture`."""
-    return picture.flatten(2).transpose(1, 2)

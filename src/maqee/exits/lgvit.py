@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.exits.batch_norm import TokenBatchNorm
-from maqee.exits.heads import ExitHead, as_picture, as_tokens, heads
+from maqee.exits.heads import ExitHead, heads
 from maqee.models import TokenShape
-from maqee.models.layers import Attention, Readout, init_weights
+from maqee.models.layers import Attention, Readout, TokenDepthwise, init_weights
 from maqee.parts import linear_macs
 
 GLOBAL_HEADS = 8
@@ -54,32 +54,6 @@ class LgvitHead(ExitHead):
         features = self.transform(patches)
         pooled = self.tail_norm(features).mean(dim=1, keepdim=True)  # (batch, 1, dim)
         return self.readout(pooled + special if self.shape.prefix_tokens else pooled), features
-
-
-class TokenDepthwise(nn.Conv2d):
-    """A depthwise 3x3 convolution over tokens laid out on a grid."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__(dim, dim, 3, padding=1, groups=dim)
-
-    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:  # type: ignore[override]
-        """(batch, n, dim) to the same shape.
-
-        Compiled, it is nine shifted products, which fuse with what stands around them; the depthwise kernels of the
-        libraries take many times longer in half precision, forward and backward.
-        """
-        if not torch.compiler.is_compiling():
-            return as_tokens(super().forward(as_picture(tokens, grid)))
-        rows, columns = grid
-        padded = F.pad(tokens.unflatten(1, grid), (0, 0, 1, 1, 1, 1))  # (batch, rows + 2, columns + 2, dim)
-        weight = self.weight.squeeze(1)  # (dim, 3, 3)
-        out = torch.zeros_like(tokens).unflatten(1, grid)
-        for down in range(3):
-            for right in range(3):
-                out = out + padded[:, down : down + rows, right : right + columns] * weight[:, down, right]
-        if self.bias is not None:
-            out = out + self.bias
-        return out.flatten(1, 2)
 
 
 class LocalHead(LgvitHead):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from maqee.exits.heads import ExitHead, as_picture, class_and_patches, heads
+from maqee.exits.heads import ExitHead, class_and_patches, heads
 from maqee.models import Backbone, TokenShape
-from maqee.models.layers import Mlp, Readout, init_weights
+from maqee.models.layers import Mlp, Readout, as_picture, init_weights
 from maqee.models.swin import SwinBlock
 from maqee.models.vit import Block
 from maqee.parts import linear_macs

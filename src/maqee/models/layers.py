@@ -86,6 +86,43 @@ class DropPath(nn.Module):
         return x * mask.to(x.dtype) / keep
 
 
+def as_picture(patches: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(batch, rows * columns, dim) to (batch, dim, rows, columns)."""
+    return patches.transpose(1, 2).unflatten(2, grid)
+
+
+def as_tokens(picture: Tensor) -> Tensor:
+    """The reverse of `as_picture`."""
+    return picture.flatten(2).transpose(1, 2)
+
+
+class TokenDepthwise(nn.Conv2d):
+    """A depthwise 3x3 convolution over tokens laid out on a grid."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, dim, 3, padding=1, groups=dim)
+
+    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:  # type: ignore[override]
+        """(batch, n, dim) to the same shape."""
+        return self.convolve(tokens, grid, self.weight, self.bias)
+
+    def convolve(self, tokens: Tensor, grid: tuple[int, int], weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same with other weights.
+
+        Compiled, it is nine shifted products, which fuse with what stands around them; the depthwise kernels of the
+        libraries take many times longer in half precision, forward and backward.
+        """
+        if not torch.compiler.is_compiling():
+            return as_tokens(self._conv_forward(as_picture(tokens, grid), weight, bias))
+        rows, columns = grid
+        padded = F.pad(tokens.unflatten(1, grid), (0, 0, 1, 1, 1, 1))  # (batch, rows + 2, columns + 2, dim)
+        out = torch.zeros_like(tokens).unflatten(1, grid)
+        for down in range(3):
+            for right in range(3):
+                out = out + padded[:, down : down + rows, right : right + columns] * weight[:, 0, down, right]
+        return (out if bias is None else out + bias).flatten(1, 2)
+
+
 class Readout(nn.Module):
     """Tokens to logits; with `num_classes` 0, tokens to the features a classifier would see."""
 

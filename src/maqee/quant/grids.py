@@ -1,0 +1,165 @@
+"""Number grids as plain maths: real numbers to integer codes and back.
+
+A grid is a frozen value. Calling it rounds numbers to the nearest point of the grid ("fake quantization"); `codes` and
+`values` are the two halves of that, for packing and integer execution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from maqee.errors import MaqeeError
+
+SQRT2 = math.sqrt(2.0)
+
+
+def check_bits(bits: int) -> int:
+    """Grids exist for 2 to 8 bits."""
+    if not isinstance(bits, int) or not 2 <= bits <= 8:
+        raise MaqeeError(f"A grid has 2 to 8 bits, not {bits!r}.")
+    return bits
+
+
+@dataclass(frozen=True)
+class UniformGrid:
+    """Evenly spaced points: value = (code - zero) * scale, code = 0 .. 2^bits - 1.
+
+    Attributes:
+        bits: width of a code.
+        scale: step, one number or a tensor that broadcasts against the input (one for each channel, say).
+        zero: the code that means 0. An integer for execution on codes; the RepQ and ERQ releases leave a mean of
+            integers there, which fake quantization can follow.
+    """
+
+    bits: int
+    scale: Tensor
+    zero: Tensor
+
+    @property
+    def top(self) -> int:
+        """The largest code."""
+        return 2**self.bits - 1
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Codes as floating-point numbers, ready for arithmetic."""
+        return (torch.round(x / self.scale) + self.zero).clamp(0, self.top)
+
+    def values(self, codes: Tensor) -> Tensor:
+        """Numbers the codes stand for."""
+        return (codes - self.zero) * self.scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Nearest point of the grid."""
+        return self.values(self.codes(x))
+
+
+@dataclass(frozen=True)
+class LogSqrt2Grid:
+    """Powers of 1/sqrt(2), for probabilities: value = scale * 2^(-code / 2); what is smaller than all of them is 0.
+
+    RepQ's grid. Code 2^bits stands for 0, beside the 2^bits powers: it never leaves the attention product.
+    """
+
+    bits: int
+    scale: Tensor
+
+    @property
+    def none(self) -> int:
+        """The code of 0."""
+        return 2**self.bits
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Codes as floating-point numbers."""
+        exponent = torch.round(-2 * torch.log2(x / self.scale))  # log2(0) is -inf, which clamps to the code of 0
+        return exponent.clamp(0, self.none)
+
+    def values(self, codes: Tensor) -> Tensor:
+        """Numbers the codes stand for."""
+        return torch.where(codes >= self.none, 0.0, self.scale * torch.exp2(-codes / 2))
+
+    def shift_values(self, codes: Tensor) -> Tensor:
+        """The same by shifts: an integer power of two, times one of two scales picked by the code's parity."""
+        odd = codes % 2
+        shifted = torch.exp2(-torch.ceil(codes / 2)) * (1 + odd * (SQRT2 - 1)) * self.scale
+        return torch.where(codes >= self.none, 0.0, shifted)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Nearest point of the grid, in the exponent."""
+        return self.values(self.codes(x))
+
+
+@dataclass(frozen=True)
+class TwinGrid:
+    """Two uniform regions with steps of their own; one bit of the code says which.
+
+    For activations after GELU the fine region is below zero (nothing is smaller than -0.17) and the coarse one above.
+    For probabilities the fine region holds the small ones. The coarse step is the fine one times a power of two.
+
+    Attributes:
+        bits: width of a code, the region's bit included.
+        fine: step of the fine region.
+        coarse: step of the coarse region.
+        signed: True for GELU; False for probabilities, where both regions begin at 0.
+    """
+
+    bits: int
+    fine: Tensor
+    coarse: Tensor
+    signed: bool
+
+    @property
+    def levels(self) -> int:
+        """Codes in each region."""
+        return int(2 ** (self.bits - 1))
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Codes as floating-point numbers; those from `levels` up are in the coarse region."""
+        top = self.levels - 1
+        coarse = (x / self.coarse).round().clamp(0, top) + self.levels
+        if self.signed:
+            fine = (-x / self.fine).round().clamp(0, top)
+            return torch.where(x < 0, fine, coarse)
+        fine = (x / self.fine).round()
+        return torch.where(fine <= top, fine.clamp(min=0), coarse)
+
+    def values(self, codes: Tensor) -> Tensor:
+        """Numbers the codes stand for."""
+        fine = -self.fine if self.signed else self.fine
+        return torch.where(codes < self.levels, codes * fine, (codes - self.levels) * self.coarse)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Nearest point of the region the number falls into."""
+        return self.values(self.codes(x))
+
+
+Grid = UniformGrid | LogSqrt2Grid | TwinGrid
+
+
+def grid_from_range(low: Tensor, high: Tensor, bits: int) -> UniformGrid:
+    """The asymmetric grid with one end at `low` and the other at `high`: scale = (high - low) / (2^bits - 1).
+
+    A constant (low = high) gets the grid that holds it and zero.
+    """
+    low, high = _spread(low, high)
+    scale = (high - low) / (2 ** check_bits(bits) - 1)
+    return UniformGrid(bits, scale, torch.round(-low / scale))
+
+
+def symmetric_grid(largest: Tensor, bits: int) -> UniformGrid:
+    """The grid from -largest to nearly +largest with zero in the middle, as two's complement has it."""
+    half = 2 ** (check_bits(bits) - 1)
+    scale = torch.where(largest > 0, largest, torch.ones_like(largest)) / (half - 1 if half > 1 else 1)
+    return UniformGrid(bits, scale, torch.full_like(scale, half))
+
+
+def _spread(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Widen an empty range so that it reaches to zero; all zeros get the range 0..1."""
+    empty = high <= low
+    wider_low = torch.where(empty, low.clamp(max=0), low)
+    wider_high = torch.where(empty, high.clamp(min=0), high)
+    nothing = wider_high <= wider_low
+    return wider_low, torch.where(nothing, wider_high + 1, wider_high)

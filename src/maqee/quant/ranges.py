@@ -1,0 +1,91 @@
+"""Where a grid should begin and end, from the numbers it has to hold.
+
+Everything here works on rows: (rows, n) numbers give one grid a row. A whole tensor is one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from maqee.errors import MaqeeError
+from maqee.quant.grids import Grid, LogSqrt2Grid, UniformGrid, check_bits, grid_from_range
+
+REPQ_QUANTILES = (0.999, 0.9999, 0.99999)
+ERQ_WEIGHT_QUANTILES = (0.97, 0.98, 0.99, 0.995, 0.9995, 0.9997, 0.9999, 0.99995, 0.99999, 1.0)
+
+
+def check_finite(x: Tensor, name: str) -> Tensor:
+    """Numbers that can be quantized; else an error that names the tensor."""
+    if not torch.isfinite(x).all():
+        bad = int((~torch.isfinite(x)).sum())
+        raise MaqeeError(f"{name} holds {bad} values that are not finite, so no grid fits: check model and data.")
+    return x
+
+
+def minmax(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest number of each row: (rows, 1) each."""
+    return rows.amin(dim=1, keepdim=True), rows.amax(dim=1, keepdim=True)
+
+
+def quantile_range(rows: Tensor, quantiles: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Quantiles 1 - p and p of each row for each p: (len(quantiles), rows, 1) each.
+
+    As torch.quantile interpolates, but from the few outermost numbers instead of a sort of all, and for any size.
+    """
+    count = rows.shape[1]
+    outer = min(count, math.ceil((1 - min(quantiles)) * (count - 1)) + 2)
+    top = rows.topk(outer, dim=1).values  # descending
+    bottom = rows.topk(outer, dim=1, largest=False).values  # ascending
+    highs, lows = [], []
+    for p in quantiles:
+        place = (1 - p) * (count - 1)  # how far from the end
+        before = min(int(place), outer - 1)
+        after = min(before + 1, outer - 1)
+        share = place - before
+        highs.append(torch.lerp(top[:, before], top[:, after], share))
+        lows.append(torch.lerp(bottom[:, before], bottom[:, after], share))
+    return torch.stack(lows)[..., None], torch.stack(highs)[..., None]
+
+
+def percentile_grid(rows: Tensor, bits: int, p: float) -> UniformGrid:
+    """One fixed pair of quantiles."""
+    lows, highs = quantile_range(rows, (p,))
+    return grid_from_range(lows[0], highs[0], bits)
+
+
+def minmax_grid(rows: Tensor, bits: int) -> UniformGrid:
+    """The whole range: nothing is clipped."""
+    return grid_from_range(*minmax(rows), bits)
+
+
+def quantile_grid(rows: Tensor, bits: int, quantiles: Sequence[float] = REPQ_QUANTILES) -> UniformGrid:
+    """The pair of quantiles whose grid has the least mean squared error, for each row on its own."""
+    lows, highs = quantile_range(rows, quantiles)
+    candidates = [grid_from_range(low, high, bits) for low, high in zip(lows, highs, strict=True)]
+    scale = torch.stack([grid.scale for grid in candidates])
+    zero = torch.stack([grid.zero for grid in candidates])
+    best = torch.stack([mean_error(grid, rows) for grid in candidates]).argmin(dim=0)[None, :, None]
+    return UniformGrid(bits, scale.gather(0, best)[0], zero.gather(0, best)[0])
+
+
+def log_sqrt2_grid(rows: Tensor, bits: int, quantiles: Sequence[float] = REPQ_QUANTILES) -> LogSqrt2Grid:
+    """The upper quantile whose logarithmic grid has the least mean squared error."""
+    check_bits(bits)
+    _, highs = quantile_range(rows, quantiles)
+    candidates = [LogSqrt2Grid(bits, high.clamp(min=torch.finfo(rows.dtype).tiny)) for high in highs]
+    scale = torch.stack([grid.scale for grid in candidates])
+    best = torch.stack([mean_error(grid, rows) for grid in candidates]).argmin(dim=0)[None, :, None]
+    return LogSqrt2Grid(bits, scale.gather(0, best)[0])
+
+
+def mean_error(grid: Grid, rows: Tensor, chunk: int = 1 << 20) -> Tensor:
+    """Mean squared error of each row, a piece of the row at a time so that the work stays in the cache."""
+    width = max(1, chunk // rows.shape[0])
+    total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)
+    for piece in rows.split(width, dim=1):
+        total += (grid(piece) - piece).square().sum(dim=1, dtype=torch.float64)
+    return total / rows.shape[1]
