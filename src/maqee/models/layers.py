@@ -150,7 +150,8 @@ class Readout(nn.Module):
 
     def macs(self) -> int:
         """The classifiers; pooling is additions only."""
-        return sum(linear_macs(1, m.in_features, m.out_features) for m in self.children() if isinstance(m, nn.Linear))
+        sizes = [(layer.in_features, layer.out_features) for layer in self.children() if hasattr(layer, "in_features")]
+        return sum(linear_macs(1, int(rows), int(columns)) for rows, columns in sizes)
 
 
 def init_weights(module: nn.Module) -> None:

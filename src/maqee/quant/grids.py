@@ -52,6 +52,11 @@ class UniformGrid:
         """Numbers the codes stand for."""
         return (codes - self.zero) * self.scale
 
+    def covers(self, x: Tensor) -> Tensor:
+        """Where a number is rounded and not clipped: there, and only there, gradients pass."""
+        code = torch.round(x / self.scale) + self.zero
+        return (code >= 0) & (code <= self.top)
+
     def __call__(self, x: Tensor) -> Tensor:
         """Nearest point of the grid."""
         return self.values(self.codes(x))
@@ -86,6 +91,11 @@ class LogSqrt2Grid:
         odd = codes % 2
         shifted = torch.exp2(-torch.ceil(codes / 2)) * (1 + odd * (SQRT2 - 1)) * self.scale
         return torch.where(codes >= self.none, 0.0, shifted)
+
+    def covers(self, x: Tensor) -> Tensor:
+        """Where a number is neither clipped nor set to 0."""
+        exponent = torch.round(-2 * torch.log2(x / self.scale))
+        return (exponent >= 0) & (exponent < self.none)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Nearest point of the grid, in the exponent."""
@@ -131,6 +141,12 @@ class TwinGrid:
         fine = -self.fine if self.signed else self.fine
         return torch.where(codes < self.levels, codes * fine, (codes - self.levels) * self.coarse)
 
+    def covers(self, x: Tensor) -> Tensor:
+        """Where a number is rounded and not clipped."""
+        top = self.levels - 1
+        above = (x / self.coarse).round() <= top
+        return above & ((-x / self.fine).round() <= top if self.signed else x >= 0)
+
     def __call__(self, x: Tensor) -> Tensor:
         """Nearest point of the region the number falls into."""
         return self.values(self.codes(x))
@@ -154,6 +170,15 @@ def symmetric_grid(largest: Tensor, bits: int) -> UniformGrid:
     half = 2 ** (check_bits(bits) - 1)
     scale = torch.where(largest > 0, largest, torch.ones_like(largest)) / (half - 1 if half > 1 else 1)
     return UniformGrid(bits, scale, torch.full_like(scale, half))
+
+
+def straight_through(grid: Grid, x: Tensor) -> Tensor:
+    """Round to the grid; gradients pass as if nothing had happened, except where the number was clipped."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return grid(x)
+    rounded = grid(x).detach()
+    passed = torch.where(grid.covers(x.detach()), x, rounded)
+    return passed + (rounded - passed).detach()
 
 
 def _spread(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,18 @@
+"""Quantization: number grids, quantized layers, methods that fit them, integer codes."""
+
+from maqee.quant.grids import LogSqrt2Grid, TwinGrid, UniformGrid
+from maqee.quant.methods import methods
+from maqee.quant.model import QuantizedModel
+from maqee.quant.quantize import quantize
+from maqee.quant.settings import Bits, QuantSettings
+
+__all__ = [
+    "Bits",
+    "LogSqrt2Grid",
+    "QuantSettings",
+    "QuantizedModel",
+    "TwinGrid",
+    "UniformGrid",
+    "methods",
+    "quantize",
+]

@@ -1,0 +1,45 @@
+"""RepQ-ViT (Li et al., ICCV 2023): friendly ranges, a logarithmic grid after softmax, one scale after LayerNorm.
+
+Quantize what follows a LayerNorm channel by channel, which is accurate, then move the channels' differences into the
+norm and the next weights, so that one scale serves all channels when it runs.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from maqee.quant.methods import methods
+from maqee.quant.methods.common import fit_input, fit_weights, reparameterize, scalar, whole
+from maqee.quant.model import QuantizedModel
+from maqee.quant.modules import GridModule, QuantAttend, QuantLayer
+from maqee.quant.ranges import check_finite, log_sqrt2_grid, quantile_grid
+
+
+@methods.register("repq")
+def fit_repq(quantized: QuantizedModel, images: Tensor) -> None:
+    """One pass through the model, each layer fitted to what the quantized layers before it deliver."""
+
+    def on_layer(layer: QuantLayer, x: Tensor) -> None:
+        asked = quantized.asked(layer.name)
+        if asked.activations is not None:
+            fit_input(layer, x, asked.activations, channels=quantized.norm_before(layer.name) is not None)
+        if asked.weights is not None:
+            fit_weights(layer, (asked.weights,))
+            layer.set_bits(asked.weights)
+
+    with quantized.observing(on_layer, lambda *operand: fit_operand(quantized, *operand)):
+        quantized.run_everything(images)
+    for layer in quantized.layers.values():
+        norm = quantized.norm_before(layer.name)
+        if norm is not None and layer.input is not None:
+            reparameterize(layer, norm, quantized.settings.integer_zeros)
+        fit_weights(layer, quantized.widths(layer.name))
+
+
+def fit_operand(quantized: QuantizedModel, attend: QuantAttend, operand: str, x: Tensor) -> None:
+    """Uniform grids for q, k and v; powers of 1/sqrt(2) for probabilities."""
+    bits = quantized.asked(attend.name).activations
+    assert bits is not None
+    check_finite(x, f"Operand {operand} of {attend.name}")
+    fit = log_sqrt2_grid if operand == "p" else quantile_grid
+    attend.grids[operand] = GridModule(scalar(fit(whole(x), bits)))

@@ -1,0 +1,35 @@
+"""Plain round-to-nearest: every range from smallest to largest number, nothing clipped. The floor to beat."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from maqee.quant.methods import methods
+from maqee.quant.methods.common import scalar, whole
+from maqee.quant.model import QuantizedModel
+from maqee.quant.modules import GridModule, QuantAttend, QuantLayer, rounded_state
+from maqee.quant.ranges import check_finite, minmax_grid
+
+
+@methods.register("rtn")
+def fit_rtn(quantized: QuantizedModel, images: Tensor) -> None:
+    """One pass; each layer is fitted to what arrives from the quantized layers before it."""
+
+    def on_layer(layer: QuantLayer, x: Tensor) -> None:
+        asked = quantized.asked(layer.name)
+        if asked.activations is not None:
+            check_finite(x, f"The input of {layer.name}")
+            layer.input = GridModule(scalar(minmax_grid(whole(x), asked.activations)))
+        rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
+        for bits in quantized.widths(layer.name):
+            layer.add_state(rounded_state(rows, minmax_grid(rows, bits), None, layer.inner.bias))
+        layer.set_bits(asked.weights)
+
+    def on_operand(attend: QuantAttend, operand: str, x: Tensor) -> None:
+        bits = quantized.asked(attend.name).activations
+        assert bits is not None
+        check_finite(x, f"Operand {operand} of {attend.name}")
+        attend.grids[operand] = GridModule(scalar(minmax_grid(whole(x), bits)))
+
+    with quantized.observing(on_layer, on_operand):
+        quantized.run_everything(images)

@@ -1,0 +1,64 @@
+"""Which layers of a model can be quantized, what part they play, and which norm feeds them."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from torch import nn
+
+from maqee.models.layers import Attend
+
+Role = Literal["block", "head", "merge", "patch", "classifier"]
+
+_ROLES: tuple[tuple[str, Role], ...] = (
+    (r"(^|\.)heads\.\d+\.", "head"),
+    (r"(^|\.)embedding\.patch$", "patch"),
+    (r"(^|\.)head\.(linear|distillation)$", "classifier"),
+    (r"(^|\.)merges\.\d+\.", "merge"),
+    (r"(^|\.)blocks\.\d+\.", "block"),
+)
+# A norm whose only reader is the layer: its scale can be changed if the layer's weights are changed back.
+_FED_BY_NORM = ((r"attn\.qkv$", "norm1"), (r"mlp\.fc1$", "norm2"), (r"(?<=\.)reduction$", "norm"))
+
+
+class Place(NamedTuple):
+    """One layer or attention product of a model.
+
+    Attributes:
+        name: as in `named_modules`.
+        role: what it belongs to.
+        block: 1-based number of the block, 0 outside of blocks.
+        norm: name of the LayerNorm that feeds this layer and nothing else; empty if there is none.
+        attention: whether it is an attention product and not a layer with weights.
+    """
+
+    name: str
+    role: Role
+    block: int
+    norm: str
+    attention: bool
+
+
+def find_places(model: nn.Module) -> list[Place]:
+    """Every linear layer, convolution and attention product with a known role, in the model's order."""
+    modules = dict(model.named_modules())
+    places = []
+    for name, module in modules.items():
+        if not isinstance(module, nn.Linear | nn.Conv2d | Attend):
+            continue
+        role = next((role for pattern, role in _ROLES if re.search(pattern, name)), None)
+        if role is None:
+            continue
+        match = re.search(r"(?:^|\.)blocks\.(\d+)\.", name) if role == "block" else None
+        block = int(match[1]) + 1 if match else 0
+        places.append(Place(name, role, block, _feeding_norm(name, modules), isinstance(module, Attend)))
+    return places
+
+
+def _feeding_norm(name: str, modules: dict[str, nn.Module]) -> str:
+    for pattern, norm in _FED_BY_NORM:
+        if match := re.search(pattern, name):
+            found = name[: match.start()] + norm
+            return found if isinstance(modules.get(found), nn.LayerNorm) else ""
+    return ""

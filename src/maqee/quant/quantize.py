@@ -1,0 +1,27 @@
+"""One call that quantizes a model."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from maqee.quant.methods import methods
+from maqee.quant.model import QuantizedModel
+from maqee.quant.settings import QuantSettings
+
+
+def quantize(
+    model: nn.Module, images: Tensor, method: str = "repq", settings: QuantSettings | None = None
+) -> QuantizedModel:
+    """Quantize a copy of a model on calibration images (post-training: no labels, no gradients).
+
+    Args:
+        model: a backbone or an early-exit model.
+        images: normalised calibration images (n, channels, height, width); 32 are the custom.
+        method: see `maqee ls`.
+        settings: which parts get how many bits.
+    """
+    fit = methods[method]
+    quantized = QuantizedModel(model, method, settings or QuantSettings())
+    fit(quantized, images)
+    quantized.check_applied()
+    return quantized

@@ -1,0 +1,93 @@
+"""What is to be quantized, and how finely."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from maqee.errors import MaqeeError
+from maqee.quant.grids import check_bits
+from maqee.quant.places import Place
+
+Width = int | None  # None is float
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Weight and activation bits of a layer; None is float."""
+
+    weights: Width
+    activations: Width
+
+    def __str__(self) -> str:
+        return "/".join("float" if bits is None else str(bits) for bits in (self.weights, self.activations))
+
+
+FLOAT = Bits(None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantSettings:
+    """Bits of every part of a model.
+
+    Attributes:
+        weight_bits: of the blocks' linear layers, to begin with.
+        act_bits: of all activations in blocks, heads and mergings, and of both attention products.
+        widths: weight bits that every block can be switched to afterwards.
+        patch: bits of the patch embedding; float by default, as the paper counts it.
+        classifier: bits of the final classifier; likewise.
+        heads: bits of exit heads; (weight_bits, act_bits) when left out.
+        overrides: (pattern, bits) by layer name, a regular expression; the first match wins.
+        integer_zeros: round the zero point of reparameterised activations, so that codes can be executed. Off, it is
+            the mean that the RepQ and ERQ releases leave there.
+    """
+
+    weight_bits: int = 4
+    act_bits: int = 4
+    widths: tuple[int, ...] = ()
+    patch: Bits = FLOAT
+    classifier: Bits = FLOAT
+    heads: Bits | None = None
+    overrides: tuple[tuple[str, Bits], ...] = ()
+    integer_zeros: bool = True
+
+    def __post_init__(self) -> None:
+        wanted = (self.weight_bits, self.act_bits, *self.widths)
+        pairs = (self.patch, self.classifier, *(bits for _, bits in self.overrides), self.heads or FLOAT)
+        for width in (*wanted, *(bit for bits in pairs for bit in (bits.weights, bits.activations) if bit is not None)):
+            check_bits(width)
+        for pattern, _ in self.overrides:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise MaqeeError(f"Override {pattern!r} is no regular expression ({error}).") from error
+
+    @property
+    def all_widths(self) -> tuple[int, ...]:
+        """Widths that are fitted for every block."""
+        return tuple(sorted({self.weight_bits, *self.widths}))
+
+    def asked(self, place: Place) -> Bits:
+        """Bits of a layer (of an attention product only the activations matter)."""
+        for pattern, bits in self.overrides:
+            if re.search(pattern, place.name):
+                return bits
+        usual = Bits(self.weight_bits, self.act_bits)
+        return {"patch": self.patch, "classifier": self.classifier, "head": self.heads or usual}.get(place.role, usual)
+
+    def overridden(self, place: Place) -> bool:
+        """Whether an override fixes the layer's bits."""
+        return any(re.search(pattern, place.name) for pattern, _ in self.overrides)
+
+
+def parse_override(text: str) -> tuple[str, Bits]:
+    """Read "PATTERN=4", "PATTERN=8/8" or "PATTERN=float"; one number is for the weights and keeps 4-bit activations."""
+    pattern, equals, value = text.rpartition("=")
+    if not equals or not pattern:
+        raise MaqeeError(f"Override {text!r} must be PATTERN=BITS, for example 'mlp\\.fc2=6/4' or 'heads\\.0=float'.")
+    if value == "float":
+        return pattern, FLOAT
+    weights, _, activations = value.partition("/")
+    if not weights.isdecimal() or not (activations or "4").isdecimal():
+        raise MaqeeError(f"Override {text!r}: {value!r} is neither BITS, nor WEIGHT/ACTIVATION bits, nor float.")
+    return pattern, Bits(int(weights), int(activations or "4"))
