@@ -150,8 +150,8 @@ class Readout(nn.Module):
 
     def macs(self) -> int:
         """The classifiers; pooling is additions only."""
-        sizes = [(layer.in_features, layer.out_features) for layer in self.children() if hasattr(layer, "in_features")]
-        return sum(linear_macs(1, int(rows), int(columns)) for rows, columns in sizes)
+        sizes = [(getattr(m, "in_features", 0), getattr(m, "out_features", 0)) for m in self.children()]
+        return sum(linear_macs(1, width, classes) for width, classes in sizes)
 
 
 def init_weights(module: nn.Module) -> None:
