@@ -73,10 +73,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     """Read every tensor of a safetensors file; a truncated or foreign file is the user's error, named."""
+    return read_tensors_and_metadata(path, device)[0]
+
+
+def read_tensors_and_metadata(
+    path: Path, device: str | torch.device = "cpu"
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The same, with the strings that were written beside the tensors."""
     if not os.path.isfile(path):
         raise MaqeeError(f"{path} does not exist: give the path of a safetensors file.")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return tensors, file.metadata() or {}
     except (SafetensorError, ValueError, OSError) as error:
         raise MaqeeError(f"{path} is not a readable safetensors file ({error}): download or write it again.") from error

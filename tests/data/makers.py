@@ -251,3 +251,58 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(data)
     archive.addfile(member, io.BytesIO(data))
+
+
+# --- masks -----------------------------------------------------------------------------------------------------------
+
+
+def encode_mask(numbers: Pixels) -> bytes:
+    """Class numbers (height, width) as a file."""
+    stream = io.BytesIO()
+    Image.fromarray(numbers).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def random_mask(height: int, width: int, highest: int, seed: int = 0) -> Pixels:
+    """Numbers from 0 to `highest`, each of which occurs."""
+    numbers = np.random.default_rng(seed).integers(0, highest + 1, (height, width), dtype=np.uint8)
+    numbers.flat[: highest + 1] = np.arange(highest + 1)
+    return numbers
+
+
+def camvid_members(count: int = 4, size: tuple[int, int] = (12, 16)) -> dict[str, bytes]:
+    """A small CamVid with 3 classes, 3 being unlabelled."""
+    members = {"classes.json": json.dumps({"classes": ["sky", "road", "car"], "ignore_index": 3}).encode()}
+    for seed, split in enumerate(("train", "val", "test")):
+        for index in range(count):
+            number = 100 * seed + index
+            pixels = random_pixels(1, max(size), number)[0, :, : size[0], : size[1]]
+            members[f"{split}/images/{split}_{index}.png"] = encode(pixels)
+            members[f"{split}/masks/{split}_{index}.png"] = encode_mask(random_mask(*size, 3, number))
+    return members
+
+
+def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
+    """A plain tar."""
+    with tarfile.open(path, "w") as archive:
+        for name, data in members.items():
+            _add(archive, name, data)
+    return path
+
+
+def write_members(root: Path, members: Mapping[str, bytes]) -> Path:
+    """The same, unpacked."""
+    for name, data in members.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def ade20k_pairs(split: str, count: int) -> dict[str, tuple[bytes, bytes]]:
+    """Images and masks of different sizes, with all 150 classes and "other"."""
+    found = {}
+    for index in range(count):
+        height, width = 20 + index, 30 - index
+        pixels = random_pixels(1, 40, index + len(split))[0, :, :height, :width]
+        found[f"ADE_{split}_{index:08}"] = encode(pixels), encode_mask(random_mask(height, width, 150, index))
+    return found

@@ -45,7 +45,7 @@ def unknown_data_set(tmp_path: Path) -> object:
     return open_data("cifar10")
 
 
-@says("'mnist'", "choose one of cifar100, digits, folder, imagenet-tar")
+@says("'mnist'", "choose one of ade20k", "cifar100", "imagenet-tar.")
 def unknown_data_set_unlike_any_other(tmp_path: Path) -> object:
     return open_data("mnist")
 

@@ -20,7 +20,8 @@ from tests.data.makers import Cifar, names_of, pixels_of
 
 
 def test_every_reader_is_registered() -> None:
-    assert readers.names() == ["cifar100", "digits", "folder", "imagenet-tar"]
+    everything = ["ade20k", "bccd", "camvid", "cifar100", "coco", "digits", "folder", "imagenet-tar"]
+    assert readers.names() == everything
 
 
 # --- digits ----------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_own_config_says_something_impossible(own: Path, changes: dict[str, Any]
 @pytest.mark.parametrize("section", ["backbone", "preprocessing"])
 def test_own_config_lacks_a_key(own: Path, section: str) -> None:
     good = json.loads((own / CONFIG).read_text())
-    for key in good[section]:
+    for key in set(good[section]) - {"detection_tokens", "mid_position"}:  # which older files do not have
         values = json.loads(json.dumps(good))
         del values[section][key]
         (own / CONFIG).write_text(json.dumps(values))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from maqee.errors import MaqeeError
 from maqee.models import ViT, load_backbone
-from maqee.models.vit import resize_positions
+from maqee.models.positions import resize_positions
 from tests.helpers import max_difference
 from tests.models.foreign import assert_parity, images, make
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Measure this machine: gradients under torch.compile, speed of early exit.", no_args_is_help=True
+    help="Measure this machine: gradients under torch.compile, speed of early exit, cost of fitting a quantization.",
+    no_args_is_help=True,
 )
 
 Model = Annotated[str, typer.Option(help="Preset, folder, weights file or Hub name.")]
@@ -64,6 +65,33 @@ def exits(
         typer.echo(
             f"{row['mean_exit']:>10.2f}{row['full_depth_images_per_second']:>12.0f}{row['images_per_second']:>12.0f}"
             f"{row['speedup']:>10.2f}{row['ideal_speedup']:>8.2f}{row['share_of_ideal']:>9.1%}"
+        )
+    _write(out, result)
+
+
+@app.command()
+def quantize(
+    model: Model = "vit-base",
+    methods: Annotated[str | None, typer.Option(help="Methods with commas between them; all when left out.")] = None,
+    bits: Annotated[str, typer.Option(help="Weight and activation bits, e.g. W4A4.")] = "W4A4",
+    images: Annotated[int, typer.Option(help="Calibration images.", min=1)] = 32,
+    threads: Annotated[int | None, typer.Option(help="Of the processor; torch's own choice when left out.")] = None,
+    repeats: Annotated[int, typer.Option(help="Full-precision passes before and after fitting.", min=1)] = 3,
+    out: Out = None,
+) -> None:
+    """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
+    from maqee.evaluate.quantize_speed import compare_fitting
+
+    names = [name.strip() for name in methods.split(",")] if methods is not None else None
+    result = compare_fitting(model, names, bits, images, threads, repeats)
+    base, gib = result["float_pass"], 2**30
+    typer.echo(f"{result['model']}, {bits}, {images} images, {result['threads']} threads of the processor")
+    typer.echo(f"{'method':<12}{'fit s':>9}{'pass s':>9}{'passes':>9}{'peak GiB':>10}{'ratio':>8}{'extra / model':>15}")
+    typer.echo(f"{'float':<12}{'':>9}{base['pass_seconds']:>9.2f}{1:>9.2f}{base['peak_bytes'] / gib:>10.2f}{1:>8.2f}")
+    for row in result["rows"]:
+        typer.echo(
+            f"{row['method']:<12}{row['fit_seconds']:>9.2f}{row['pass_seconds']:>9.2f}{row['passes']:>9.2f}"
+            f"{row['peak_bytes'] / gib:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
         )
     _write(out, result)
 

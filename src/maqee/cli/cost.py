@@ -19,6 +19,12 @@ def cost(
     patch_bits: Annotated[str, typer.Option(help="Weight/activation bits of the patch embedding.")] = "32/32",
     classifier_bits: Annotated[str, typer.Option(help="Weight/activation bits of the final classifier.")] = "32/32",
     image_size: Annotated[int | None, typer.Option(help="Input size; the model's own when left out.")] = None,
+    final: Annotated[
+        str | None, typer.Option(help="Head kind instead of the model's own classifier, e.g. segformer.")
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Classes; the model's own when left out, 0 leaves classifiers out.", min=0)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print MACs and BOPs (bit operations) of every part of a model."""
@@ -34,6 +40,8 @@ def cost(
         patch_bits=parse_bits(patch_bits),
         classifier_bits=parse_bits(classifier_bits),
         image_size=image_size,
+        final=final,
+        num_classes=classes,
     )
     if json:
         typer.echo(to_json(report), nl=False)

@@ -15,13 +15,16 @@ def evaluate(
     stage: Annotated[str | None, typer.Option(help="e.g. 2-joint; the last one when left out.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="The task with another confidence, e.g. segmentation-median (see `maqee ls`).")
+    ] = None,
 ) -> None:
     """Evaluate every exit, and one shared threshold swept from eager to never."""
     from maqee.evaluate.run import evaluate_run
     from maqee.evaluate.tables import exit_table, policy_table
     from maqee.io import write_json
 
-    result = evaluate_run(run, path=path, split=split, stage=stage, device=device)
+    result = evaluate_run(run, path=path, split=split, stage=stage, device=device, task=task)
     typer.echo(exit_table(result))
     if result["policies"]:
         typer.echo("")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from maqee.data import transforms
+from maqee.data.targets import TargetKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,20 @@ class Augmentation:
         if self.erase:
             images = transforms.erase(images, of(draws.holes))
         return images
+
+    def vary_targets(self, kind: TargetKind, targets: Tensor, draws: Draws, which: Tensor) -> Tensor:
+        """Let the targets of samples `which` follow their images wherever `vary` moved pixels, in the same order."""
+
+        def of(draw: Tensor) -> Tensor:
+            return transforms.to_device(draw[which], targets.device)
+
+        if self.padding:
+            targets = kind.shift(targets, of(draws.shifts), self.padding)
+        if self.min_scale < 1:
+            targets = kind.crop(targets, of(draws.boxes))
+        if self.flip:
+            targets = kind.flip(targets, of(draws.mirrored))
+        return targets
 
 
 class Draws(NamedTuple):

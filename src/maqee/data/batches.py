@@ -50,6 +50,8 @@ class TrainBatches:
             raise MaqeeError(f"batch_size {batch_size} cannot be divided among {world} processes.")
         if len(source) < batch_size:
             raise MaqeeError(f"{source.name} has {len(source)} images, fewer than one batch of {batch_size}.")
+        if augmentation.mixes and not source.kind.mixable:
+            raise MaqeeError(f"{source.name} has {source.kind.name}, which cannot be mixed: turn mixup and cutmix off.")
         self.device = device or torch.device("cpu")
         self.source = source.to(self.device)
         self.preprocessing, self.augmentation = preprocessing, augmentation
@@ -67,7 +69,7 @@ class TrainBatches:
         return torch.randperm(len(self.source), generator=_generator(self.seed, 0, epoch))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Images (n, channels, h, w), normalised, and targets: labels, or probabilities where images are mixed."""
+        """Images (n, channels, h, w), normalised, and targets, which become probabilities where images are mixed."""
         epoch, number = divmod(step, self.steps_per_epoch)
         indices = self._order(epoch)[number * self.batch_size : (number + 1) * self.batch_size]
         draws = self.augmentation.draw(_generator(self.seed, 1, step), self.batch_size)
@@ -84,7 +86,9 @@ class TrainBatches:
         chosen = indices[which]
         pixels = to_device(self.source.images.load(chosen, self.preprocessing), self.device)
         images = self.augmentation.vary(to_unit(pixels), draws, which)
-        return images, self.source.targets[to_device(chosen, self.device)]
+        targets = self.source.load_targets(chosen, self.preprocessing, self.device)
+        targets = self.augmentation.vary_targets(self.source.kind, targets, draws, which)
+        return images, self.source.kind.fit(targets, self.preprocessing)
 
 
 def eval_batches(
@@ -95,7 +99,8 @@ def eval_batches(
     for start in range(0, len(source), batch_size):
         indices = torch.arange(start, min(start + batch_size, len(source)))
         pixels = to_device(source.images.load(indices, preprocessing), target)
-        yield prepare(pixels, preprocessing), source.targets[indices.to(source.targets.device)].to(target)
+        targets = source.kind.fit(source.load_targets(indices, preprocessing, target), preprocessing)
+        yield prepare(pixels, preprocessing), targets
 
 
 def _generator(*numbers: int) -> torch.Generator:

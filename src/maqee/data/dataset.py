@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from maqee.data.images import ImageSource
+from maqee.data.targets import LABELS, TargetKind
+from maqee.data.transforms import to_device
 from maqee.errors import MaqeeError
+from maqee.models.preprocessing import Preprocessing
 
 logger = logging.getLogger(__name__)
 
@@ -24,27 +27,24 @@ class ImageSet:
     Attributes:
         name: used in messages and results, e.g. "cifar100 test".
         images: the pixels.
-        targets: labels (n,) int64; other tasks keep what they need.
+        targets: a row for each image: labels (n,) int64, masks (n, height, width), ...
         classes: class names in label order.
+        kind: what the targets mean.
     """
 
     name: str
     images: ImageSource
     targets: Tensor
     classes: tuple[str, ...]
+    kind: TargetKind = LABELS
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise MaqeeError(f"{self.name} holds no images.")
         if len(self.images) != len(self.targets):
-            raise MaqeeError(f"{self.name} has {len(self.images)} images and {len(self.targets)} labels.")
-        bad = ((self.targets < 0) | (self.targets >= len(self.classes))).nonzero().flatten()
-        if bad.numel():
-            first = int(bad[0])
-            raise MaqeeError(
-                f"{self.name}: {bad.numel()} labels are outside 0..{len(self.classes) - 1}, "
-                f"the first is {int(self.targets[first])} of {self.images.name(first)}."
-            )
+            raise MaqeeError(f"{self.name} has {len(self.images)} images and {len(self.targets)} {self.kind.name}.")
+        if complaint := self.kind.complaint(self.targets, len(self.classes), self.images.name):
+            raise MaqeeError(f"{self.name}: {complaint}.")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -59,6 +59,18 @@ class ImageSet:
     def to(self, device: torch.device) -> ImageSet:
         """Move what is in memory to a device."""
         return replace(self, images=self.images.to(device), targets=self.targets.to(device))
+
+    def require(self, targets: str, task: str) -> None:
+        """Complain if a task needs another kind of targets."""
+        if self.kind.name != targets:
+            raise MaqeeError(
+                f"{self.name} has {self.kind.name}, the task {task!r} needs {targets}: change the task or the data."
+            )
+
+    def load_targets(self, indices: Tensor, preprocessing: Preprocessing, device: torch.device) -> Tensor:
+        """Targets of some images on a device, where their images are before `transforms.fit`."""
+        rows = self.targets[to_device(indices, self.targets.device)]
+        return to_device(self.kind.load(rows, preprocessing), device)
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ class Splits:
 
 
 def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> tuple[ImageSet, ImageSet]:
-    """Split off `count` images, from each class in proportion to its size.
+    """Split off `count` images; where targets are class labels, from each class in proportion to its size.
 
     Returns:
         What is left, named `kept`, and what was held out, named `held`.
@@ -95,9 +107,10 @@ def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> t
             f"Cannot hold {count} of the {len(source)} images of {source.name} out: give 1 to all but one."
         )
     order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed)).tolist()
+    labels = source.targets if source.kind.balanced else torch.zeros(len(source))
     by_class: dict[int, list[int]] = defaultdict(list)
     for index in order:
-        by_class[int(source.targets[index])].append(index)
+        by_class[int(labels[index])].append(index)
     quotas = _quotas({label: len(members) for label, members in by_class.items()}, count)
     taken = {index for label, members in by_class.items() for index in members[: quotas[label]]}
     left = [index for index in range(len(source)) if index not in taken]

@@ -76,6 +76,38 @@ class ArrayImages:
         return ArrayImages(self.pixels.to(device), self.names)
 
 
+class Entry(Protocol):
+    """An encoded image, wherever it lies."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def place(self) -> str:
+        """Where a user finds it."""
+
+    def read(self) -> bytes:
+        """The encoded bytes."""
+
+
+@dataclass(frozen=True)
+class MemoryEntry:
+    """An encoded image in memory, as out of a table."""
+
+    name: str
+    data: bytes
+
+    @property
+    def place(self) -> str:
+        """Its name says it."""
+        return self.name
+
+    def read(self) -> bytes:
+        """The encoded bytes."""
+        return self.data
+
+
 @dataclass(frozen=True)
 class FileEntry:
     """An encoded image: a whole file, or a stretch of a tar archive."""
@@ -104,7 +136,7 @@ class FileEntry:
 class FileImages:
     """Encoded images, decoded on demand by a few threads, resized and cropped with Pillow."""
 
-    def __init__(self, entries: Sequence[FileEntry]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = list(entries)
 
     def __len__(self) -> int:
@@ -119,7 +151,7 @@ class FileImages:
             self._report_corrupt(bad, preprocessing)
         return torch.from_numpy(np.stack([array for array in arrays if array is not None])).permute(0, 3, 1, 2)
 
-    def _report_corrupt(self, known: list[FileEntry], preprocessing: Preprocessing) -> None:
+    def _report_corrupt(self, known: list[Entry], preprocessing: Preprocessing) -> None:
         with ThreadPoolExecutor() as pool:
             arrays = pool.map(lambda entry: _try_decode(entry, preprocessing), self.entries)
             bad = [entry for entry, array in zip(self.entries, arrays, strict=True) if array is None] or known
@@ -144,7 +176,7 @@ class FileImages:
         return self
 
 
-def _try_decode(entry: FileEntry, preprocessing: Preprocessing) -> np.ndarray | None:
+def _try_decode(entry: Entry, preprocessing: Preprocessing) -> np.ndarray | None:
     """(height, width, 3) uint8, or None if the file is no readable image."""
     try:
         with Image.open(io.BytesIO(entry.read())) as image:
@@ -160,14 +192,16 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def resize_and_crop(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+def resize_and_crop(
+    image: Image.Image, preprocessing: Preprocessing, resample: Image.Resampling = Image.Resampling.BICUBIC
+) -> Image.Image:
     """Short side to `resize`, centre cut out; without `resize` the whole image is scaled."""
     height, width = preprocessing.image_size
     if preprocessing.resize is None:
-        return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BICUBIC)
+        return image if image.size == (width, height) else image.resize((width, height), resample)
     scale = preprocessing.resize / min(image.size)
     size = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
     if size != image.size:
-        image = image.resize(size, Image.Resampling.BICUBIC)
+        image = image.resize(size, resample)
     left, top = round((image.width - width) / 2), round((image.height - height) / 2)
     return image.crop((left, top, left + width, top + height))

@@ -51,9 +51,14 @@ def fit(images: Tensor, preprocessing: Preprocessing) -> Tensor:
         return images
     if preprocessing.resize is None:
         return resize(images, size)
-    scale = preprocessing.resize / min(images.shape[2:])
-    height, width = (max(round(side * scale), least) for side, least in zip(images.shape[2:], size, strict=True))
-    return centre_crop(resize(images, (height, width)), size)
+    return centre_crop(resize(images, size_before_crop(images, preprocessing.resize, size)), size)
+
+
+def size_before_crop(images: Tensor, short: int, least: tuple[int, int]) -> tuple[int, int]:
+    """Height and width with the short side at `short`, and no side below what is to be cut out."""
+    scale = short / min(images.shape[2:])
+    height, width = (max(round(side * scale), wanted) for side, wanted in zip(images.shape[2:], least, strict=True))
+    return height, width
 
 
 def prepare(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
@@ -71,14 +76,14 @@ def shift_crop(images: Tensor, shifts: Tensor, padding: int) -> Tensor:
     return padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def scale_crop(images: Tensor, boxes: Tensor) -> Tensor:
+def scale_crop(images: Tensor, boxes: Tensor, mode: str = "bilinear") -> Tensor:
     """Stretch a box of each image to the whole image; boxes (n, 4): top, left, height, width as shares of 1."""
     top, left, height, width = boxes.unbind(dim=1)
     zero = torch.zeros_like(top)
     across = torch.stack([width, zero, 2 * left + width - 1], dim=1)
     down = torch.stack([zero, height, 2 * top + height - 1], dim=1)
     grid = F.affine_grid(torch.stack([across, down], dim=1), list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    return F.grid_sample(images, grid, mode=mode, padding_mode="reflection", align_corners=False)
 
 
 def flip(images: Tensor, mirrored: Tensor) -> Tensor:

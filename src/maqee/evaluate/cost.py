@@ -27,6 +27,8 @@ def cost_report(
     patch_bits: Bits = FULL,
     classifier_bits: Bits = FULL,
     image_size: int | None = None,
+    final: str | None = None,
+    num_classes: int | None = None,
 ) -> dict[str, Any]:
     """MACs and BOPs of a model and of each of its parts, weighted by how often it is executed.
 
@@ -40,8 +42,10 @@ def cost_report(
         patch_bits: (weight, activation) of the patch embedding.
         classifier_bits: (weight, activation) of the final classifier.
         image_size: input size; the model's own when left out.
+        final: a head kind that takes the place of the model's own classifier, e.g. "segformer".
+        num_classes: of every classifier; the model's own when left out, and none at all with 0.
     """
-    network = _network(model, exits, image_size)
+    network = _network(model, exits, image_size, final, num_classes)
     backbone = network.backbone if isinstance(network, EarlyExitModel) else network
     blocks = network.exit_blocks if isinstance(network, EarlyExitModel) else (backbone.depth,)
     if exit_mass is None:
@@ -81,23 +85,28 @@ def cost_report(
     }
 
 
-def _network(model: str | Backbone | EarlyExitModel, exits: str, image_size: int | None) -> Backbone | EarlyExitModel:
+def _network(
+    model: str | Backbone | EarlyExitModel, exits: str, image_size: int | None, final: str | None, classes: int | None
+) -> Backbone | EarlyExitModel:
     if isinstance(model, EarlyExitModel):
         return model
+    plain = exits == "none" and final is None
     if isinstance(model, str):
         if model in presets and not Path(model).exists():
             config = presets[model]
             changes: dict[str, Any] = {} if image_size is None else {"image_size": as_pair(image_size)}
+            changes |= {} if classes is None else {"num_classes": classes}
             model = on_meta(type(config)(**{**vars(config), **changes}))
         else:
             stored = _stored_exits(Path(model))
-            if stored is not None and exits == "none":
+            if stored is not None and plain:
                 return stored
-            model = load_backbone(model, image_size=image_size)
-    if exits == "none":
+            model = load_backbone(model, num_classes=classes, image_size=image_size)
+    if plain:
         return model
     with torch.device("meta"):
-        return add_exits(on_meta(model.config), exits)
+        empty = on_meta(model.config)
+        return EarlyExitModel(empty, (), (), final) if exits == "none" else add_exits(empty, exits, final=final)
 
 
 def _stored_exits(folder: Path) -> EarlyExitModel | None:

@@ -11,22 +11,35 @@ from maqee.apq.cost import BitSettings, total_macs, utilization
 from maqee.data import ImageSet, open_data
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluate.exits import evaluate_exits, record_exits, threshold_sweep
-from maqee.exits import NEVER, EarlyExitModel
+from maqee.evaluate.exits import Measured, evaluate_exits, measure_exits, metric_figures, policy_figures
+from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.io import read_json
 from maqee.models import load_backbone
-from maqee.tasks import tasks
+from maqee.tasks import Task, tasks
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, NEVER)
 
 
 def evaluate_run(
-    run: Path, path: Path | None = None, split: str = "test", stage: str | None = None, device: str | None = None
+    run: Path,
+    path: Path | None = None,
+    split: str = "test",
+    stage: str | None = None,
+    device: str | None = None,
+    task: str | None = None,
 ) -> dict[str, Any]:
-    """Accuracy of every exit, and of a shared threshold, of a finished training run.
+    """The metric of every exit, and of a shared threshold, of a finished training run.
 
     All figures are in full precision. Those of policies are simulated: chosen from the outputs of all exits, which
     `EarlyExitModel.run` reproduces by really stopping.
+
+    Args:
+        run: the run's folder.
+        path: where the data lies now.
+        split: "test" or "calibration".
+        stage: the stage to evaluate, the last one when left out.
+        device: the GPU if there is one, when left out.
+        task: another name for the recipe's task, with another confidence.
     """
     recipe = read_json(run / "recipe.json").get("recipe")
     if not isinstance(recipe, dict):
@@ -34,34 +47,41 @@ def evaluate_run(
     folder = _stage_folder(run, stage)
     data = _open_split(recipe, path, split)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    task = tasks[recipe["task"]]
+    chosen = tasks[task or recipe["task"]]
+    data.require(chosen.targets, chosen.name)
     result: dict[str, Any] = {
         "run": recipe["name"],
         "stage": folder.name,
         "seed": recipe["seed"],
         "data": data.name,
         "images": len(data),
+        "task": chosen.name,
+        "metric": chosen.metric_name,
         "precision": "float32",
         "environment": describe_environment(),
         "policies": [],
     }
     if read_json(folder / "config.json").get("exits") is None:
         backbone = load_backbone(folder).to(target)
-        figures = evaluate_exits(backbone, data, task)
-        macs = total_macs(backbone.parts())
-        row = {"block": backbone.depth, "accuracy": figures[f"{task.metric_name}@{backbone.depth}"], "macs": macs}
+        figures = evaluate_exits(backbone, data, chosen)
+        metric = figures[f"{chosen.metric_name}@{backbone.depth}"]
+        row = {"block": backbone.depth, chosen.metric_name: metric, "macs": total_macs(backbone.parts())}
         return result | {"exits": [row]}
-    model = EarlyExitModel.load(folder, task.confidence).to(target)
-    record = record_exits(model, data, task, show=True)
+    model = EarlyExitModel.load(folder, chosen.confidence).to(target)
+    policies = [Policy.same(threshold, model.num_exits) for threshold in THRESHOLDS] if model.num_exits else []
+    measured = measure_exits(model, data, chosen, policies, show=True)
     bits = BitSettings.uniform(32, 32, model.backbone.depth)
     return result | {
-        "exits": _exit_rows(model, record.correct.float().mean(dim=1).tolist(), record.loss.mean(dim=1).tolist()),
-        "policies": threshold_sweep(model, record, THRESHOLDS, bits),
+        "exits": _exit_rows(model, measured, chosen),
+        "policies": [
+            policy_figures(model, measured.record, policy, bits, metric_figures(chosen, metric))
+            for policy, metric in zip(policies, measured.policies, strict=True)
+        ],
         "policies_are": "simulated",
     }
 
 
-def _exit_rows(model: EarlyExitModel, accuracy: list[float], loss: list[float]) -> list[dict[str, Any]]:
+def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[dict[str, Any]]:
     """One row an exit; its cost is that of a model which always leaves there."""
     rows = []
     for index, block in enumerate(model.exit_blocks):
@@ -71,8 +91,10 @@ def _exit_rows(model: EarlyExitModel, accuracy: list[float], loss: list[float]) 
             {
                 "block": block,
                 "head": (*model.kinds, model.final_kind or "backbone")[index],
-                "accuracy": round(accuracy[index], 6),
-                "loss": round(loss[index], 6),
+                **metric_figures(task, measured.exits[index]),
+                "score": round(float(measured.record.score[index].mean()), 6),
+                "loss": round(float(measured.record.loss[index].mean()), 6),
+                "confidence": round(float(measured.record.confidence[index].mean()), 6),
                 "macs": total_macs(model.parts(), reach),
             }
         )

@@ -1,6 +1,6 @@
 """Exit heads and the early-exit model."""
 
-from maqee.exits import lgvit, vit_ee  # noqa: F401 - registers the heads
+from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - registers the heads
 from maqee.exits.heads import ExitHead, heads
 from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits
 from maqee.exits.placement import default_positions, head_kinds

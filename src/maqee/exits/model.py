@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
-from maqee.exits.heads import ExitHead, heads
-from maqee.exits.placement import default_positions, head_kinds
+from maqee.exits.heads import ExitHead, build_head
+from maqee.exits.placement import default_positions, final_kind, head_kinds
 from maqee.exits.policy import Policy
 from maqee.exits.segment import Kept, Segment, SegmentOutput
 from maqee.io import read_json, read_tensors, write_json, write_tensors
@@ -56,7 +56,7 @@ class EarlyExitModel(nn.Module):
 
     Args:
         backbone: the network.
-        positions: 1-based blocks after which the heads sit, ascending, before the last block.
+        positions: 1-based blocks after which the heads sit, ascending, before the last block; none only with `final`.
         kinds: the head kind at each position.
         final: a head kind that replaces the backbone's own norm and classifier after the last block.
         confidence: maps predictions to one number a sample; a task supplies its own.
@@ -79,17 +79,17 @@ class EarlyExitModel(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.positions = _check_positions(positions, kinds, backbone.depth)
+        self.positions = _check_positions(positions, kinds, backbone.depth, final)
         self.kinds = tuple(kinds)
         self.final_kind = final
         self.confidence = confidence
         classes = backbone.config.num_classes
         self.heads = nn.ModuleList(
-            heads[kind](backbone.token_shape(position), classes)
+            build_head(kind, backbone.token_shape(position), classes)
             for position, kind in zip(self.positions, self.kinds, strict=True)
         )
         if final is not None:
-            self.heads.append(heads[final](backbone.token_shape(backbone.depth), classes))
+            self.heads.append(build_head(final, backbone.token_shape(backbone.depth), classes))
         read = frozenset(block for index in range(len(self.heads)) for block in self.head(index).reads)
         bounds = (0, *self.exit_blocks)
         self.segments: list[RunSegment] = [
@@ -135,11 +135,11 @@ class EarlyExitModel(nn.Module):
             x = block(self.backbone.before(number, x))
             seen.append(x)
             if number == self.backbone.depth or (number in heads and not only_final):
-                outputs.append(self._predict(heads[number], seen))
+                outputs.append(self.predict(heads[number], seen))
         return AllOutputs(outputs, seen if blocks else [])
 
-    def _predict(self, index: int, seen: list[Tensor]) -> Tensor:
-        """The output of an exit, from the tokens of all blocks up to its own."""
+    def predict(self, index: int, seen: Sequence[Tensor]) -> Tensor:
+        """The output of an exit, from the tokens after every block up to its own."""
         if index == len(self.heads):
             return self.backbone.finish(seen[-1])
         head = self.head(index)
@@ -219,24 +219,35 @@ class EarlyExitModel(nn.Module):
         return model
 
 
-def add_exits(backbone: Backbone, scheme: str = "lgvit", positions: Sequence[int] | None = None) -> EarlyExitModel:
+def add_exits(
+    backbone: Backbone,
+    scheme: str = "lgvit",
+    positions: Sequence[int] | None = None,
+    final: str | None = None,
+    confidence: Confidence = max_probability,
+) -> EarlyExitModel:
     """Give a backbone exits; their heads copy what they can from it.
 
     Args:
         backbone: the network.
         scheme: "lgvit", "lgvit-raw", "vit-ee", or the name of one head kind for all exits.
         positions: 1-based blocks; the usual ones for this backbone when left out.
+        final: a head kind to end with instead of the backbone's own classifier; left out, what goes with the scheme.
+        confidence: maps predictions to one number a sample.
     """
     chosen = tuple(positions) if positions is not None else default_positions(backbone)
-    model = EarlyExitModel(backbone, chosen, head_kinds(scheme, backbone, len(chosen)))
-    for index, position in enumerate(model.positions):
-        model.head(index).start_from(backbone, position)
+    kinds = head_kinds(scheme, backbone, len(chosen))
+    model = EarlyExitModel(backbone, chosen, kinds, final or final_kind(scheme), confidence)
+    for index in range(len(model.heads)):
+        model.head(index).start_from(backbone, model.exit_blocks[index])
     return model
 
 
-def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int) -> tuple[int, ...]:
+def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int, final: str | None) -> tuple[int, ...]:
     if len(positions) != len(kinds):
         raise MaqeeError(f"There are {len(positions)} exit positions and {len(kinds)} head kinds: give one kind each.")
+    if not positions and final is not None:
+        return ()
     ascending = all(a < b for a, b in itertools.pairwise(positions))
     if not positions or not ascending or positions[0] < 1 or positions[-1] >= depth:
         raise MaqeeError(f"Exit positions {list(positions)} must ascend within 1..{depth - 1}.")

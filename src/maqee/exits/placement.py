@@ -62,6 +62,11 @@ def head_kinds(scheme: str, backbone: Backbone, count: int) -> tuple[str, ...]:
     raise suggest(scheme, ["lgvit", "lgvit-raw", "vit-ee", *heads.names()], "exit scheme")
 
 
+def final_kind(scheme: str) -> str | None:
+    """The head kind after the last block: that of a scheme whose heads predict what no classifier can, else none."""
+    return scheme if scheme in heads and getattr(heads[scheme], "also_final", False) else None
+
+
 def _lgvit_kinds(count: int, swin: bool) -> tuple[str, ...]:
     if swin and count == 4:
         return ("local-3x3", "local-1x1", "global-s1", "global-s2")

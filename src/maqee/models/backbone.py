@@ -20,6 +20,7 @@ class TokenShape(NamedTuple):
         mlp_dim: hidden width of the block's MLP.
         readout: which tokens the backbone's own classifier reads.
         window: side of the attention windows; 0 when every token sees every other.
+        detection_tokens: tokens behind the patches that stand for objects.
     """
 
     block: int
@@ -30,6 +31,7 @@ class TokenShape(NamedTuple):
     mlp_dim: int
     readout: ReadoutKind
     window: int = 0
+    detection_tokens: int = 0
 
     @property
     def patches(self) -> int:
@@ -39,7 +41,7 @@ class TokenShape(NamedTuple):
     @property
     def tokens(self) -> int:
         """All tokens."""
-        return self.prefix_tokens + self.patches
+        return self.prefix_tokens + self.patches + self.detection_tokens
 
 
 class Backbone(nn.Module):
@@ -61,7 +63,7 @@ class Backbone(nn.Module):
     head: nn.Module
 
     def before(self, number: int, x: Tensor) -> Tensor:
-        """The step in front of a block that is not part of it: nothing, or patch merging in Swin."""
+        """The step in front of a block that is not part of it: nothing, patch merging (Swin), positions (YOLOS)."""
         return x
 
     def finish(self, x: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ class Backbone(nn.Module):
         return self.head(self.norm(x))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images (batch, channels, height, width) to logits (batch, classes)."""
+        """Normalised images (batch, channels, height, width) to logits (batch, classes), or to a detector's output."""
         x = self.embedding(images)
         for number, block in enumerate(self.blocks, start=1):
             x = block(self.before(number, x))

@@ -16,19 +16,22 @@ _LARGEST_SIZE = 2**15
 _LARGEST_DEPTH = 2**10
 _LARGEST_SWIN_IMAGE = 2**12  # every shifted block holds a mask for the whole image
 
-ReadoutKind = Literal["class", "class+distillation", "class+mean", "mean"]
+ReadoutKind = Literal["class", "class+distillation", "class+mean", "mean", "detection", "anchored"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
-    """A plain vision transformer: ViT, DeiT and DINOv2 differ only in these values.
+    """A plain vision transformer: ViT, DeiT, DINOv2 and YOLOS differ only in these values.
 
     Attributes:
         readout: which tokens the classifier sees. "class": the class token (ViT, plain DeiT).
             "class+distillation": one classifier each, logits averaged (distilled DeiT). "class+mean": class token and
-            mean patch token side by side (DINOv2).
+            mean patch token side by side (DINOv2). "detection": classes and boxes from the detection tokens (YOLOS).
+            "anchored": the same, with a learned box for each token to start from.
         distillation_token: a second special token in the sequence (DeiT); it may be there and yet not be read out.
         layer_scale: a learned factor per channel on each residual branch (DINOv2).
+        detection_tokens: learned tokens behind the patches, each of which finds at most one object (YOLOS).
+        mid_position: learned positions added between blocks as well (YOLOS small and base).
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -44,6 +47,8 @@ class ViTConfig:
     layer_scale: bool = False
     qkv_bias: bool = True
     norm_eps: float = 1e-6
+    detection_tokens: int = 0
+    mid_position: bool = False
 
     def __post_init__(self) -> None:
         for name in ("patch_size", "channels", "dim", "heads", "mlp_dim"):
@@ -57,6 +62,13 @@ class ViTConfig:
             raise MaqeeError("A ViT reads out its class token: readout must not be 'mean'.")
         if self.readout == "class+distillation" and not self.distillation_token:
             raise MaqeeError("readout 'class+distillation' needs distillation_token=True.")
+        if self.detection_tokens:
+            _check_size(self.detection_tokens, "detection_tokens")
+        if (self.readout in ("detection", "anchored")) != bool(self.detection_tokens):
+            raise MaqeeError(
+                f"readout {self.readout!r} does not go with {self.detection_tokens} detection_tokens: "
+                "'detection' and 'anchored' read them, and nothing else does."
+            )
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -67,6 +79,11 @@ class ViTConfig:
     def prefix_tokens(self) -> int:
         """Special tokens in front of the patch tokens."""
         return 2 if self.distillation_token else 1
+
+    @property
+    def tokens(self) -> int:
+        """Length of the sequence."""
+        return self.prefix_tokens + self.grid[0] * self.grid[1] + self.detection_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +148,7 @@ class SwinConfig:
 
 BackboneConfig = ViTConfig | SwinConfig
 T = TypeVar("T")
+_ADDED_LATER = {"detection_tokens", "mid_position"}  # files written before these existed do without
 _FAMILIES: dict[str, type[ViTConfig] | type[SwinConfig]] = {"vit": ViTConfig, "swin": SwinConfig}
 
 
@@ -150,7 +168,7 @@ def config_from_json(values: dict[str, Any], source: str) -> BackboneConfig:
     given = {name: value for name, value in values.items() if name != "family"}
     if unknown := sorted(set(given) - known):
         raise MaqeeError(f"{source}: key {unknown[0]!r} is not part of a {family} configuration; remove it.")
-    if missing := sorted(known - set(given)):
+    if missing := sorted(known - set(given) - _ADDED_LATER):
         raise MaqeeError(f"{source}: key {missing[0]!r} is missing from the {family} configuration.")
     return from_plain_values(config_type, given, source)
 

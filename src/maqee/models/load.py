@@ -14,20 +14,15 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError, suggest
 from maqee.io import write_json, write_tensors
+from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import Backbone
 from maqee.models.checkpoint import Checkpoint, download, read_file, read_folder, read_module
-from maqee.models.config import (
-    BackboneConfig,
-    ViTConfig,
-    as_pair,
-    config_from_json,
-    config_to_json,
-)
+from maqee.models.config import BackboneConfig, ViTConfig, config_from_json, config_to_json
 from maqee.models.convert import convert_state, read_hints
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
 from maqee.models.swin import Swin
-from maqee.models.vit import ViT, resize_positions
+from maqee.models.vit import ViT
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +33,7 @@ def load_backbone(
     source: str | Path | nn.Module,
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
+    detection_tokens: int | None = None,
 ) -> Backbone:
     """Load a vision transformer; the result maps normalised images to logits when called.
 
@@ -47,23 +43,28 @@ def load_backbone(
             or timm.
         num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights.
         image_size: input size; position embeddings are resized bicubically.
+        detection_tokens: make a detector (YOLOS) of a plain ViT with so many fresh tokens and fresh heads.
     """
+
+    def adapt(config: BackboneConfig) -> BackboneConfig:
+        return adapted_config(config, num_classes, image_size, detection_tokens)
+
     if isinstance(source, nn.Module):
-        return _from_checkpoint(read_module(source), num_classes, image_size)
+        return _from_checkpoint(read_module(source), adapt)
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir, it does not mind names that no file can have
-        return _from_checkpoint(read_folder(path), num_classes, image_size)
+        return _from_checkpoint(read_folder(path), adapt)
     if os.path.isfile(path):
-        return _from_checkpoint(read_file(path), num_classes, image_size)
+        return _from_checkpoint(read_file(path), adapt)
     name = str(source)
     if name in presets:
-        config = _adapted(presets[name], num_classes, image_size)
+        config = adapt(presets[name])
         return build_backbone(config, _default_preprocessing(config, name))
     if path.suffix in (".safetensors", ".pth", ".pt", ".bin") or name.count("/") != 1 or name.startswith("."):
         if "/" in name or path.suffix:
             raise MaqeeError(f"{name} does not exist: give a file, a folder, a preset or a Hub name.")
         raise suggest(name, presets.names(), "model")
-    return _from_checkpoint(read_folder(download(name)), num_classes, image_size)
+    return _from_checkpoint(read_folder(download(name)), adapt)
 
 
 def build_backbone(config: BackboneConfig, preprocessing: Preprocessing | None = None) -> Backbone:
@@ -103,22 +104,14 @@ def _stored_shape(values: dict[str, Any], source: str) -> tuple[BackboneConfig, 
     return config, Preprocessing.from_json(values["preprocessing"], source)
 
 
-def _from_checkpoint(
-    checkpoint: Checkpoint, num_classes: int | None, image_size: int | tuple[int, int] | None
-) -> Backbone:
+def _from_checkpoint(checkpoint: Checkpoint, adapt: Callable[[BackboneConfig], BackboneConfig]) -> Backbone:
     """Check every tensor before memory is taken for the model, then adapt it to the wanted classes and size."""
     config, preprocessing, state = _read_checkpoint(checkpoint)
-    wanted = _adapted(config, num_classes, image_size)
+    wanted = adapt(config)
     model = build_backbone(wanted, replace(preprocessing, **_resized(preprocessing, config, wanted)))
-    if wanted.num_classes != config.num_classes:
-        if config.num_classes:
-            logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
-        state = {name: tensor for name, tensor in state.items() if not name.startswith("head.")}
-        state |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith("head.")}
-    if isinstance(config, ViTConfig) and isinstance(wanted, ViTConfig):
-        positions = state["embedding.position"].float()
-        state["embedding.position"] = resize_positions(positions, config.prefix_tokens, config.grid, wanted.grid)
-    model.load_state_dict(state)
+    if config.num_classes and has_new_head(config, wanted):
+        logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
+    model.load_state_dict(adapt_state(state, config, model))
     return model
 
 
@@ -172,21 +165,10 @@ def check_state(
             raise MaqeeError(f"{source}: unexpected key {name_in_file(name)!r}.")
 
 
-def _adapted(
-    config: BackboneConfig, num_classes: int | None, image_size: int | tuple[int, int] | None
-) -> BackboneConfig:
-    changes: dict[str, Any] = {}
-    if num_classes is not None:
-        changes["num_classes"] = num_classes
-    if image_size is not None:
-        changes["image_size"] = as_pair(image_size)
-    return replace(config, **changes)
-
-
 def _default_preprocessing(config: BackboneConfig, name: str = "") -> Preprocessing:
-    """ViT of the original line: 0.5; DeiT, DINOv2 and Swin: ImageNet's statistics."""
+    """ViT of the original line: 0.5; DeiT, DINOv2, YOLOS and Swin: ImageNet's statistics."""
     half = isinstance(config, ViTConfig) and not config.layer_scale and not config.distillation_token
-    half = half and not name.startswith("deit")
+    half = half and not name.startswith("deit") and not getattr(config, "detection_tokens", 0)
     if config.channels != 3:
         half_each = (0.5,) * config.channels
         return Preprocessing(image_size=config.image_size, mean=half_each, std=half_each)
@@ -214,11 +196,11 @@ def _read_preprocessing(checkpoint: Checkpoint, config: BackboneConfig) -> Prepr
 
 
 def _resized(preprocessing: Preprocessing, config: BackboneConfig, wanted: BackboneConfig) -> dict[str, Any]:
-    """Keep the ratio of resize to crop when the image size changes."""
-    if wanted.image_size == config.image_size:
-        return {}
+    """Keep the ratio of resize to crop when the image size changes; a detector sees the whole image, without a crop."""
     resize = preprocessing.resize
-    if resize is not None:
+    if getattr(wanted, "detection_tokens", 0):
+        resize = None
+    elif resize is not None:
         resize = round(resize * wanted.image_size[0] / config.image_size[0])
     return {"image_size": wanted.image_size, "resize": resize}
 

@@ -22,6 +22,14 @@ def _dinov2(config: ViTConfig) -> ViTConfig:
     return replace(config, image_size=(518, 518), patch_size=14, layer_scale=True, readout="class+mean")
 
 
+def _yolos(
+    config: ViTConfig, image_size: tuple[int, int], mid_position: bool, queries: int = 100, classes: int = 91
+) -> ViTConfig:
+    """COCO's ids go up to 90, and the published heads have a logit for each number below 91."""
+    changed = replace(config, image_size=image_size, num_classes=classes, mid_position=mid_position)
+    return replace(changed, readout="detection", detection_tokens=queries)
+
+
 _TINY, _SMALL, _BASE, _LARGE = _vit(192, 3), _vit(384, 6), _vit(768, 12), _vit(1024, 16, depth=24)
 _MINI = ViTConfig(image_size=(32, 32), patch_size=8, dim=32, depth=4, heads=2, mlp_dim=64, num_classes=10)
 _DIGITS = ViTConfig(
@@ -44,6 +52,9 @@ _TABLE: dict[str, BackboneConfig] = {
     "deit-base-distilled": _distilled(_BASE),
     "dinov2-small": _dinov2(_SMALL),
     "dinov2-base": _dinov2(_BASE),
+    "yolos-tiny": _yolos(_TINY, (512, 864), mid_position=False),
+    "yolos-small": _yolos(_SMALL, (800, 1344), mid_position=True),
+    "yolos-base": _yolos(_BASE, (800, 1344), mid_position=True),
     "swin-tiny": SwinConfig(),
     "swin-small": SwinConfig(depths=(2, 2, 18, 2)),
     "swin-base": SwinConfig(dim=128, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32)),
@@ -51,6 +62,7 @@ _TABLE: dict[str, BackboneConfig] = {
     "test-vit": _MINI,
     "test-deit": _distilled(_MINI),
     "test-dinov2": replace(_MINI, layer_scale=True, readout="class+mean"),
+    "test-yolos": _yolos(_MINI, (32, 48), mid_position=True, queries=5, classes=3),
     "test-swin": _SWIN_MINI,
 }
 for _name, _config in _TABLE.items():

@@ -1,38 +1,22 @@
-"""ViT, DeiT and DINOv2: one plain vision transformer."""
+"""ViT, DeiT, DINOv2 and YOLOS: one plain vision transformer."""
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.models.backbone import Backbone, TokenShape
 from maqee.models.config import ViTConfig
+from maqee.models.detection import DetectionReadout, init_readout
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
+from maqee.models.positions import resize_positions
 from maqee.models.preprocessing import Preprocessing
 from maqee.parts import Part, linear_macs
 
 
-def resize_positions(positions: Tensor, prefix: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """Stretch the patch part of a position embedding to another grid, bicubically; special tokens stay.
-
-    Args:
-        positions: (1, prefix + old rows * old columns, dim).
-        prefix: number of special tokens at the front.
-        old: grid the embedding was made for.
-        new: grid wanted.
-    """
-    if old == new:
-        return positions
-    special, patches = positions[:, :prefix], positions[:, prefix:]
-    picture = patches.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, dim, rows, columns)
-    picture = F.interpolate(picture.float(), size=new, mode="bicubic", align_corners=False).to(positions.dtype)
-    return torch.cat([special, picture.flatten(2).transpose(1, 2)], dim=1)
-
-
 class Embedding(nn.Module):
-    """Image to tokens: patches projected, special tokens in front, positions added."""
+    """Image to tokens: patches projected, special tokens in front, detection tokens behind, positions added."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -43,8 +27,10 @@ class Embedding(nn.Module):
         self.distillation_token: nn.Parameter | None = None
         if config.distillation_token:
             self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.dim))
-        tokens = config.prefix_tokens + config.grid[0] * config.grid[1]
-        self.position = nn.Parameter(torch.zeros(1, tokens, config.dim))
+        self.detection_tokens: nn.Parameter | None = None
+        if config.detection_tokens:
+            self.detection_tokens = nn.Parameter(torch.zeros(1, config.detection_tokens, config.dim))
+        self.position = nn.Parameter(torch.zeros(1, config.tokens, config.dim))
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, tokens, dim); any size that is a multiple of the patch."""
@@ -53,11 +39,15 @@ class Embedding(nn.Module):
             raise MaqeeError(f"Images of {got} do not divide into patches of {self.patch.stride[0]}: resize them.")
         picture = self.patch(images)  # (batch, dim, rows, columns)
         patches = picture.flatten(2).transpose(1, 2)
-        special = [self.class_token] if self.distillation_token is None else [self.class_token, self.distillation_token]
-        prefix = [token.expand(images.shape[0], -1, -1) for token in special]
+        prefix = self._for_each_image(images, self.class_token, self.distillation_token)
+        detection = self._for_each_image(images, self.detection_tokens)
         grid = (int(picture.shape[2]), int(picture.shape[3]))
         position = resize_positions(self.position, self.prefix_tokens, self.grid, grid)
-        return torch.cat([*prefix, patches], dim=1) + position
+        return torch.cat([*prefix, patches, *detection], dim=1) + position
+
+    def _for_each_image(self, images: Tensor, *tokens: Tensor | None) -> list[Tensor]:
+        """The tokens that this model has, (batch, n, dim) each."""
+        return [token.expand(images.shape[0], -1, -1) for token in tokens if token is not None]
 
 
 class LayerScale(nn.Module):
@@ -109,6 +99,7 @@ class ViT(Backbone):
     """A plain vision transformer."""
 
     config: ViTConfig
+    head: Readout | DetectionReadout
 
     def __init__(self, config: ViTConfig, preprocessing: Preprocessing | None = None) -> None:
         super().__init__()
@@ -127,11 +118,29 @@ class ViT(Backbone):
             for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.head: Readout = Readout(config.dim, config.num_classes, config.readout, config.prefix_tokens)
+        self.head = _make_head(config)
+        self.mid_position: nn.Parameter | None = None
+        if config.mid_position:
+            self.mid_position = nn.Parameter(torch.zeros(config.depth - 1, 1, config.tokens, config.dim))
         init_weights(self)
-        for token in (self.embedding.class_token, self.embedding.distillation_token, self.embedding.position):
-            if token is not None:
-                nn.init.trunc_normal_(token, std=0.02)
+        if isinstance(self.head, DetectionReadout):
+            init_readout(self.head, config.grid)
+        embedding = self.embedding
+        learned = (embedding.class_token, embedding.distillation_token, embedding.detection_tokens)
+        for parameter in (*learned, embedding.position, self.mid_position):
+            if parameter is not None:
+                nn.init.trunc_normal_(parameter, std=0.02)
+
+    def before(self, number: int, x: Tensor) -> Tensor:
+        """Positions between blocks (YOLOS), added here so that an exit reads what the block before really put out."""
+        if self.mid_position is None or number == 1:
+            return x
+        if x.shape[1] != self.mid_position.shape[2]:
+            size = "x".join(map(str, self.config.image_size))
+            raise MaqeeError(
+                f"Positions between blocks are for images of {size}: resize the images, or load with image_size."
+            )
+        return x + self.mid_position[number - 2]  # (1, tokens, dim)
 
     def token_shape(self, number: int) -> TokenShape:
         """The same after every block."""
@@ -144,6 +153,7 @@ class ViT(Backbone):
             heads=config.heads,
             mlp_dim=config.mlp_dim,
             readout=config.readout,
+            detection_tokens=config.detection_tokens,
         )
 
     def parts(self) -> list[Part]:
@@ -159,6 +169,13 @@ class ViT(Backbone):
             parts.append(Part(f"block {number} attention", "attention", attention, number))
         parts.append(Part("classifier", "classifier", self.head.macs(), 0))
         return parts
+
+
+def _make_head(config: ViTConfig) -> Readout | DetectionReadout:
+    """Detection tokens, where there are any, are what is read out."""
+    if config.detection_tokens:
+        return DetectionReadout(config.dim, config.num_classes, config.detection_tokens, config.readout == "anchored")
+    return Readout(config.dim, config.num_classes, config.readout, config.prefix_tokens)
 
 
 def fold_layer_scale(model: ViT) -> ViT:

@@ -1,6 +1,9 @@
 """Quantization: number grids, quantized layers, methods that fit them, integer codes."""
 
+from maqee.quant.artifact import artifact_size, load_quantized, save_quantized
+from maqee.quant.compare import compare
 from maqee.quant.grids import LogSqrt2Grid, TwinGrid, UniformGrid
+from maqee.quant.integer import execute_integers
 from maqee.quant.methods import methods
 from maqee.quant.model import QuantizedModel
 from maqee.quant.quantize import quantize
@@ -13,6 +16,11 @@ __all__ = [
     "QuantizedModel",
     "TwinGrid",
     "UniformGrid",
+    "artifact_size",
+    "compare",
+    "execute_integers",
+    "load_quantized",
     "methods",
     "quantize",
+    "save_quantized",
 ]

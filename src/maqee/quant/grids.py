@@ -15,6 +15,7 @@ from torch import Tensor
 from maqee.errors import MaqeeError
 
 SQRT2 = math.sqrt(2.0)
+NARROW = 2.0**-20  # a range this narrow, beside its distance from zero, is a constant
 
 
 def check_bits(bits: int) -> int:
@@ -129,12 +130,13 @@ class TwinGrid:
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers; those from `levels` up are in the coarse region."""
         top = self.levels - 1
-        coarse = (x / self.coarse).round().clamp(0, top) + self.levels
+        coarse = (x / self.coarse).round().clamp(0, top)
         if self.signed:
             fine = (-x / self.fine).round().clamp(0, top)
-            return torch.where(x < 0, fine, coarse)
-        fine = (x / self.fine).round()
-        return torch.where(fine <= top, fine.clamp(min=0), coarse)
+            return torch.where(x < 0, fine, coarse + self.levels)
+        fine = (x / self.fine).round().clamp(0, top)
+        nearer = (fine * self.fine - x).abs() <= (coarse * self.coarse - x).abs()
+        return torch.where(nearer, fine, coarse + self.levels)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -148,7 +150,7 @@ class TwinGrid:
         return above & ((-x / self.fine).round() <= top if self.signed else x >= 0)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Nearest point of the region the number falls into."""
+        """Nearest point of the grid."""
         return self.values(self.codes(x))
 
 
@@ -158,10 +160,10 @@ Grid = UniformGrid | LogSqrt2Grid | TwinGrid
 def grid_from_range(low: Tensor, high: Tensor, bits: int) -> UniformGrid:
     """The asymmetric grid with one end at `low` and the other at `high`: scale = (high - low) / (2^bits - 1).
 
-    A constant (low = high) gets the grid that holds it and zero.
+    A constant (low = high, or nearly so) gets the grid that holds it and zero.
     """
     low, high = _spread(low, high)
-    scale = (high - low) / (2 ** check_bits(bits) - 1)
+    scale = ((high - low) / (2 ** check_bits(bits) - 1)).clamp(min=torch.finfo(low.dtype).tiny)
     return UniformGrid(bits, scale, torch.round(-low / scale))
 
 
@@ -173,17 +175,29 @@ def symmetric_grid(largest: Tensor, bits: int) -> UniformGrid:
 
 
 def straight_through(grid: Grid, x: Tensor) -> Tensor:
-    """Round to the grid; gradients pass as if nothing had happened, except where the number was clipped."""
+    """Round to the grid in single precision; gradients pass as if nothing had happened, except where x was clipped."""
     if not (torch.is_grad_enabled() and x.requires_grad):
-        return grid(x)
-    rounded = grid(x).detach()
-    passed = torch.where(grid.covers(x.detach()), x, rounded)
-    return passed + (rounded - passed).detach()
+        return grid(x.float()).to(x.dtype)
+    values = x.float()
+    rounded = grid(values).detach()
+    passed = torch.where(grid.covers(values.detach()), values, rounded)
+    return (passed + (rounded - passed).detach()).to(x.dtype)
+
+
+def learnable(grid: UniformGrid, x: Tensor) -> Tensor:
+    """The same for a grid whose step learns too: round(x / s) passes gradients, everything around it is as written.
+
+    The step's gradient is then the rounding error in steps where x is inside, and the end of the grid where it is not
+    (learned step size quantization, Esser et al. 2020).
+    """
+    steps = x.float() / grid.scale
+    whole = steps + (torch.round(steps) - steps).detach()
+    return grid.values((whole + grid.zero).clamp(0, grid.top)).to(x.dtype)
 
 
 def _spread(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Widen an empty range so that it reaches to zero; all zeros get the range 0..1."""
-    empty = high <= low
+    """Widen a range that is empty, but for rounding errors, until it reaches zero; all zeros get the range 0..1."""
+    empty = high - low <= NARROW * torch.maximum(high.abs(), low.abs())
     wider_low = torch.where(empty, low.clamp(max=0), low)
     wider_high = torch.where(empty, high.clamp(min=0), high)
     nothing = wider_high <= wider_low

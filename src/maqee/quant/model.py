@@ -110,19 +110,24 @@ class QuantizedModel:
 
     def set_bits(self, block: int, bits: int) -> None:
         """Switch a block's weights to another width that was fitted: a look-up, nothing else is touched."""
-        layers = self.block_layers(block)
-        for layer in layers:  # all or none
-            if str(bits) not in layer.states:
-                layer.set_bits(bits)
-        for layer in layers:
+        for layer in self._check_fitted(block, bits):  # all or none
             layer.set_bits(bits)
 
     def set_block_bits(self, bits: Sequence[int]) -> None:
         """Switch all blocks."""
         if len(bits) != self.depth:
             raise MaqeeError(f"There are {len(bits)} bit-widths for {self.depth} blocks: give {self.depth}.")
+        for block, width in enumerate(bits, start=1):  # all or none
+            self._check_fitted(block, width)
         for block, width in enumerate(bits, start=1):
             self.set_bits(block, width)
+
+    def _check_fitted(self, block: int, bits: int) -> list[QuantLayer]:
+        """The layers of a block, if all of them have weights at this width."""
+        layers = self.block_layers(block)
+        for layer in layers:
+            layer.check_fitted(bits)
+        return layers
 
     @property
     def block_bits(self) -> tuple[int, ...]:
@@ -144,7 +149,10 @@ class QuantizedModel:
         if place.name in self.attends:
             grids = self.attends[place.name].all_grids()
             kinds = ", ".join(f"{name} {grid.kind}" for name, grid in grids.items())
-            shown = "/".join(f"{bits}x{bits}" for bits in sorted({grid.bits for grid in grids.values()})) or "float"
+            widths = sorted({str(grid.bits) for grid in grids.values()})
+            if len(grids) < len(QuantAttend.OPERANDS):
+                widths.append("float")
+            shown = "/".join(f"{bits}x{bits}" if bits != "float" else bits for bits in widths)
             wanted = f"{asked.activations}x{asked.activations}"
             return Row(place.name, place.role, kinds or "float", wanted, shown)
         if place.name not in self.layers:
@@ -155,7 +163,7 @@ class QuantizedModel:
         inputs = "float" if layer.input is None else layer.input.kind
         got_bits = Bits(layer.bits, layer.input.bits if layer.input is not None else None)
         wanted_bits = asked
-        if place.role == "block" and not self.settings.overridden(place):
+        if place.role == "block" and layer.bits in self.widths(place.name):
             wanted_bits = Bits(layer.bits, asked.activations)  # blocks are switched on purpose
         return Row(place.name, place.role, f"weights {weights}; input {inputs}", str(wanted_bits), str(got_bits))
 
@@ -166,6 +174,9 @@ class QuantizedModel:
                 raise MaqeeError(
                     f"{row.layer} was to get {row.asked} bits and got {row.got}: {self.method} cannot do that."
                 )
+        for name, layer in self.layers.items():
+            if missing := [bits for bits in self.widths(name) if str(bits) not in layer.states]:
+                raise MaqeeError(f"{name} was to be fitted at {missing[0]} bits as well: {self.method} cannot do that.")
 
     # --- running -----------------------------------------------------------------------------------------------------
 

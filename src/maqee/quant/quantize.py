@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
 from maqee.quant.methods import methods
 from maqee.quant.model import QuantizedModel
+from maqee.quant.ranges import check_finite
 from maqee.quant.settings import QuantSettings
 
 
@@ -21,6 +23,11 @@ def quantize(
         settings: which parts get how many bits.
     """
     fit = methods[method]
+    if images.ndim != 4 or not len(images):
+        raise MaqeeError(f"Calibration images have shape {tuple(images.shape)}: give (n, channels, height, width).")
+    check_finite(images, "The batch of calibration images")
+    for name, parameter in model.named_parameters():
+        check_finite(parameter, f"The model's {name}")
     quantized = QuantizedModel(model, method, settings or QuantSettings())
     fit(quantized, images)
     quantized.check_applied()

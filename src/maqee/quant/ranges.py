@@ -34,21 +34,28 @@ def minmax(rows: Tensor) -> tuple[Tensor, Tensor]:
 def quantile_range(rows: Tensor, quantiles: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Quantiles 1 - p and p of each row for each p: (len(quantiles), rows, 1) each.
 
-    As torch.quantile interpolates, but from the few outermost numbers instead of a sort of all, and for any size.
+    The same numbers as torch.quantile, its arithmetic on ranks in the input's precision included, but from the few
+    outermost numbers instead of a sort of all, and for any size.
     """
-    count = rows.shape[1]
-    outer = min(count, math.ceil((1 - min(quantiles)) * (count - 1)) + 2)
-    top = rows.topk(outer, dim=1).values  # descending
+    last = rows.shape[1] - 1
+    outer = min(last + 1, math.ceil((1 - min(quantiles)) * last) + 2)
     bottom = rows.topk(outer, dim=1, largest=False).values  # ascending
-    highs, lows = [], []
-    for p in quantiles:
-        place = (1 - p) * (count - 1)  # how far from the end
-        before = min(int(place), outer - 1)
-        after = min(before + 1, outer - 1)
-        share = place - before
-        highs.append(torch.lerp(top[:, before], top[:, after], share))
-        lows.append(torch.lerp(bottom[:, before], bottom[:, after], share))
+    top = rows.topk(outer, dim=1).values.flip(1)  # ascending; its last column has rank `last`
+    lows = [_interpolated(bottom, _rank(1 - p, last, rows.dtype), 0) for p in quantiles]
+    highs = [_interpolated(top, _rank(p, last, rows.dtype), last + 1 - outer) for p in quantiles]
     return torch.stack(lows)[..., None], torch.stack(highs)[..., None]
+
+
+def _rank(p: float, last: int, dtype: torch.dtype) -> float:
+    """Place of a quantile among sorted numbers, rounded as the numbers themselves are."""
+    return float(torch.tensor(p, dtype=dtype) * last)
+
+
+def _interpolated(columns: Tensor, rank: float, first: int) -> Tensor:
+    """The number at a fractional rank; `columns` are sorted and begin at rank `first`."""
+    below = min(max(int(rank) - first, 0), columns.shape[1] - 1)
+    above = min(below + 1, columns.shape[1] - 1)
+    return torch.lerp(columns[:, below], columns[:, above], rank - int(rank))
 
 
 def percentile_grid(rows: Tensor, bits: int, p: float) -> UniformGrid:

@@ -20,6 +20,8 @@ class Bits:
     activations: Width
 
     def __str__(self) -> str:
+        if self.weights is None and self.activations is None:
+            return "float"
         return "/".join("float" if bits is None else str(bits) for bits in (self.weights, self.activations))
 
 
@@ -85,9 +87,15 @@ def parse_override(text: str) -> tuple[str, Bits]:
     pattern, equals, value = text.rpartition("=")
     if not equals or not pattern:
         raise MaqeeError(f"Override {text!r} must be PATTERN=BITS, for example 'mlp\\.fc2=6/4' or 'heads\\.0=float'.")
-    if value == "float":
-        return pattern, FLOAT
-    weights, _, activations = value.partition("/")
-    if not weights.isdecimal() or not (activations or "4").isdecimal():
-        raise MaqeeError(f"Override {text!r}: {value!r} is neither BITS, nor WEIGHT/ACTIVATION bits, nor float.")
-    return pattern, Bits(int(weights), int(activations or "4"))
+    return pattern, parse_bits(value, f"Override {text!r}")
+
+
+def parse_bits(text: str, what: str) -> Bits:
+    """Read "4", "8/8", "4/float" or "float"; one number is for the weights and keeps 4-bit activations."""
+    if text == "float":
+        return FLOAT
+    weights, slash, activations = text.partition("/")
+    given = [weights, activations if slash else "4"]
+    if not all(part == "float" or re.fullmatch("[2-8]", part) for part in given):
+        raise MaqeeError(f"{what}: {text!r} is neither BITS, nor WEIGHT/ACTIVATION bits of 2 to 8, nor float.")
+    return Bits(*(None if part == "float" else int(part) for part in given))

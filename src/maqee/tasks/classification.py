@@ -30,12 +30,17 @@ class Accuracy:
         """Accuracy from 0 to 1."""
         return int(self.correct) / self.count if self.count else 0.0
 
+    def details(self) -> dict[str, float]:
+        """Nothing more."""
+        return {}
+
 
 class Classification:
     """The task of naming what an image shows."""
 
     name = "classification"
     metric_name = "accuracy"
+    targets = "labels"
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         self.label_smoothing = label_smoothing
@@ -48,6 +53,10 @@ class Classification:
         """Largest probability."""
         return max_probability(output)
 
+    def score(self, output: Tensor, target: Tensor) -> Tensor:
+        """1 where the largest logit is the label's, else 0."""
+        return (output.argmax(dim=-1) == target).float()
+
     def distillation(self, output: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         """T^2 KL(teacher || student) at temperature T, summed over classes."""
         student = F.log_softmax(output.float() / temperature, dim=-1)
@@ -57,6 +66,10 @@ class Classification:
     def metric(self) -> Accuracy:
         """Top-1 accuracy."""
         return Accuracy()
+
+    def smoothed(self, amount: float) -> Classification:
+        """Labels mixed with the uniform distribution."""
+        return Classification(amount)
 
 
 tasks.register("classification")(Classification())

@@ -42,8 +42,11 @@ def make_optimizer(
 
 
 def peak_rate(name: str, settings: StageSection, depth: int) -> float:
-    """The rate of a parameter: heads and classifier have their own, blocks lose a factor for each step from the end."""
-    if re.search(r"(^|\.)(head|heads)\.", name):
+    """The rate of a parameter: blocks lose a factor for each step from the end.
+
+    Heads and classifier have their own, and so have detection tokens, which are as fresh as the heads that read them.
+    """
+    if re.search(r"(^|\.)(head|heads)\.|\.detection_tokens$", name):
         return settings.head_lr or settings.lr
     match = re.search(r"\.blocks\.(\d+)\.|\.merges\.(\d+)\.", name)
     if match is None:
@@ -55,8 +58,9 @@ def peak_rate(name: str, settings: StageSection, depth: int) -> float:
 
 def has_decay(name: str, parameter: nn.Parameter) -> bool:
     """Matrices decay; biases, norms, tokens, positions and bias tables do not."""
-    special = (".class_token", ".distillation_token", ".position", ".bias_table")
-    return parameter.ndim > 1 and not name.endswith(special)
+    special = ("class_token", "distillation_token", "detection_tokens", "anchors")
+    placed = ("position", "mid_position", "bias_table")
+    return parameter.ndim > 1 and name.rpartition(".")[2] not in (*special, *placed)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

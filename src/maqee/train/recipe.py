@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maqee.errors import MaqeeError
 from maqee.io import to_json
+from maqee.tasks import tasks
 from maqee.train.stages import stages
+
+_ADDED_LATER = (("model", "detection_tokens"), ("exits", "final"))
 
 
 class _Section(BaseModel):
@@ -22,7 +25,10 @@ class ModelSection(_Section):
     """Where training starts."""
 
     source: str = Field(description="preset, folder, file or Hub name")
-    image_size: int | None = Field(default=None, ge=1, description="input size; the checkpoint's own when left out")
+    image_size: Annotated[int, Field(ge=1)] | tuple[int, int] | None = Field(
+        default=None, description="input size, or height and width; the checkpoint's own when left out"
+    )
+    detection_tokens: int | None = Field(default=None, ge=1, description="make a detector of it with so many tokens")
     fold_layer_scale: bool = Field(default=False, description="fold DINOv2's LayerScale into the layers before it")
 
 
@@ -39,6 +45,9 @@ class ExitSection(_Section):
 
     scheme: str = "lgvit"
     positions: tuple[int, ...] | None = None
+    final: str | None = Field(
+        default=None, description="head kind after the last block; left out, what goes with the scheme"
+    )
 
 
 class AugmentSection(_Section):
@@ -91,6 +100,9 @@ class Recipe(_Section):
     def digest(self) -> str:
         """A hash of what decides the result; how often it is saved and logged does not."""
         values = self.model_dump(mode="json", exclude={"name", "checkpoint_minutes", "tensorboard"})
+        for section, key in _ADDED_LATER:  # so that runs begun before these keys existed can go on
+            if values[section][key] is None:
+                del values[section][key]
         return hashlib.sha256(to_json(values).encode()).hexdigest()
 
 
@@ -112,8 +124,9 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise MaqeeError(f"{path}: {where}: {first['msg']}.") from error
+    tasks[recipe.task]  # an unknown name is the user's error, now and not after hours
     for stage in recipe.stages:
-        stages[stage.kind]  # an unknown kind is the user's error, now and not after hours
+        stages[stage.kind]
     return recipe
 
 

@@ -14,10 +14,11 @@ from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import evaluate_exits
 from maqee.exits import EarlyExitModel, add_exits
+from maqee.exits.placement import final_kind
 from maqee.io import read_json, write_json
 from maqee.models import Backbone, ViT, fold_layer_scale, load_backbone
 from maqee.models.load import save_backbone
-from maqee.tasks import Classification, Task, tasks
+from maqee.tasks import Task, tasks
 from maqee.train.loop import LoopOptions, train_stage
 from maqee.train.recipe import Recipe, StageSection
 from maqee.train.runner import Runner, make_runner
@@ -35,8 +36,11 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
         The content of train.json.
     """
     runner = make_runner(recipe.precision, device)
+    tasks[recipe.task].metric()  # a library it lacks is the user's error, now and not after hours
     _claim(out, recipe, runner)
     splits = open_data(recipe.data.name, recipe.data.path, recipe.data.holdout, recipe.seed)
+    task = tasks[recipe.task]
+    splits.test.require(task.targets, task.name)
     if runner.rank == 0:
         warn_of_overlaps(splits)
     history: list[dict[str, Any]] = []
@@ -44,9 +48,10 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
     model: Backbone | EarlyExitModel = _start(recipe, splits)
     for index, settings in enumerate(recipe.stages):
         name = f"{index + 1}-{settings.kind}"
-        if stages[settings.kind].needs_exits and isinstance(model, Backbone):
+        if isinstance(model, Backbone) and (stages[settings.kind].needs_exits or _has_own_end(recipe)):
             torch.manual_seed(recipe.seed + index)
-            model = add_exits(model, recipe.exits.scheme, recipe.exits.positions)
+            exits = recipe.exits
+            model = add_exits(model, exits.scheme, exits.positions, exits.final, task.confidence)
         done = out / name / "stage.json"
         if done.exists():
             model = _load_stage(out / name)
@@ -81,7 +86,7 @@ def _run_stage(
 ) -> dict[str, Any]:
     task: Task = tasks[recipe.task]
     if settings.label_smoothing:
-        task = Classification(settings.label_smoothing)
+        task = task.smoothed(settings.label_smoothing)
     kind = stages[settings.kind]
     extra: dict[str, Any] = {"distillation": settings.distillation} if settings.kind == "joint" else {}
     options = LoopOptions(
@@ -105,9 +110,15 @@ def _run_stage(
     }
 
 
+def _has_own_end(recipe: Recipe) -> bool:
+    """Whether the model ends in a head of its own, so that no stage can do with the plain backbone."""
+    return (recipe.exits.final or final_kind(recipe.exits.scheme)) is not None
+
+
 def _start(recipe: Recipe, splits: Splits) -> Backbone:
     classes, channels = len(splits.test.classes), _channels(splits)
-    backbone = load_backbone(recipe.model.source, num_classes=classes, image_size=recipe.model.image_size)
+    wanted = recipe.model
+    backbone = load_backbone(wanted.source, classes, wanted.image_size, wanted.detection_tokens)
     if backbone.config.channels != channels:
         raise MaqeeError(
             f"{recipe.model.source} takes {backbone.config.channels} channels, the images have {channels}."

@@ -64,7 +64,7 @@ stages: Registry[type[Stage]] = Registry("training stage")
 
 @stages.register("finetune")
 class Finetune(Stage):
-    """The plain network on the task; exits, if there are any, are left alone."""
+    """The network at full depth on the task; early exits, if there are any, are left alone."""
 
     needs_exits = False
 
@@ -73,9 +73,11 @@ class Finetune(Stage):
         return self.task.loss(self.model(images), targets).mean(), {}
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Everything but exit heads."""
+        """Everything but the heads of early exits."""
+        early = self.model.num_exits if isinstance(self.model, EarlyExitModel) else 0
+        others = tuple(f"model.heads.{index}." for index in range(early))
         for name, parameter in self.named_parameters():
-            if not name.startswith("model.heads."):
+            if not name.startswith(others):
                 yield name, parameter
 
 
@@ -88,9 +90,11 @@ class ClassifierWise(Stage):
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Sum of the heads' task losses; no head influences another."""
         model = self.exits
+        blocks = model.exit_blocks[: len(model.heads)]  # with full depth where a head of its own ends the model
         with torch.no_grad():
-            tokens = _tokens_at(model, images, model.positions)
-        outputs = [model.heads[index](tokens[block]) for index, block in enumerate(model.positions)]
+            tokens = _tokens_at(model, images, tuple(range(1, blocks[-1] + 1)))
+        seen = [tokens[number] for number in sorted(tokens)]
+        outputs = [model.predict(index, seen[:block]) for index, block in enumerate(blocks)]
         values = self.exit_losses(outputs, targets)
         return torch.stack(values).sum(), self.named(values)
 

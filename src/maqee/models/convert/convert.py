@@ -15,17 +15,21 @@ from maqee.models.convert.hints import Hints
 from maqee.models.convert.layout import Layout, MisfitError, State
 from maqee.models.convert.swin import SWIN_LAYOUTS, flat_name, nested_name
 from maqee.models.convert.vit import VIT_LAYOUTS
+from maqee.models.convert.yolos import YOLOS_LAYOUTS
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-LAYOUTS: tuple[Layout, ...] = (*VIT_LAYOUTS, *SWIN_LAYOUTS)
+LAYOUTS: tuple[Layout, ...] = (*YOLOS_LAYOUTS, *VIT_LAYOUTS, *SWIN_LAYOUTS)
 
 # Dimensions of the tensors from which a model's shape is read, by the end of their names.
 _DIMENSIONS = {
     "embedding.patch.weight": 4,
     "embedding.position": 3,
+    "embedding.detection_tokens": 3,
+    "mid_position": 4,
     "attn.bias_table": 2,
     "mlp.fc1.weight": 2,
     "head.linear.weight": 2,
+    "head.classes.layers.2.weight": 2,
 }
 
 

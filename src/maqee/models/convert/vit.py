@@ -8,7 +8,7 @@ from maqee.models.config import ReadoutKind, ViTConfig
 from maqee.models.convert.hints import Hints
 from maqee.models.convert.layout import Layout, MisfitError, State, count
 
-_TRANSFORMERS_NAMES = (
+TRANSFORMERS_NAMES = (
     ("embeddings.cls_token", "embedding.class_token"),
     ("embeddings.distillation_token", "embedding.distillation_token"),
     ("embeddings.position_embeddings", "embedding.position"),
@@ -20,7 +20,7 @@ _TRANSFORMERS_NAMES = (
 )
 
 
-def _encoder_names(layer: str) -> tuple[tuple[str, str], ...]:
+def encoder_names(layer: str) -> tuple[tuple[str, str], ...]:
     """Block names of transformers under `layer`, in the spelling of files (and version 4) and of version 5."""
     pairs = (
         ("attention.attention.query", "attn.q"),
@@ -64,7 +64,7 @@ _TIMM_NAMES = (
 )
 
 
-def _infer(state: State, hints: Hints) -> ViTConfig:
+def infer_vit(state: State, hints: Hints) -> ViTConfig:
     """Shapes tell nearly everything; the number of heads and the norm's epsilon come from hints or from custom."""
     projection = state["embedding.patch.weight"]  # (dim, channels, patch, patch)
     dim, channels, patch_size = projection.shape[0], projection.shape[1], projection.shape[2]
@@ -120,25 +120,25 @@ VIT_LAYOUTS = (
         name="transformers ViT/DeiT",
         markers=("encoder.layer.*.layernorm_before",),
         prefixes=("vit.", "deit."),
-        names=(*_TRANSFORMERS_NAMES, *_encoder_names("encoder.layer")),
+        names=(*TRANSFORMERS_NAMES, *encoder_names("encoder.layer")),
         ignored=("pooler.dense", "embeddings.mask_token"),
-        infer=_infer,
+        infer=infer_vit,
     ),
     Layout(
         name="transformers ViT/DeiT",
         markers=("layers.*.layernorm_before",),
         prefixes=("vit.", "deit."),
-        names=(*_TRANSFORMERS_NAMES, *_encoder_names("layers")),
+        names=(*TRANSFORMERS_NAMES, *encoder_names("layers")),
         ignored=("pooler.dense", "embeddings.mask_token"),
-        infer=_infer,
+        infer=infer_vit,
     ),
     Layout(
         name="transformers DINOv2",
         markers=("encoder.layer.*.norm1",),
         prefixes=("dinov2.",),
-        names=(*_TRANSFORMERS_NAMES, *_encoder_names("encoder.layer")),
+        names=(*TRANSFORMERS_NAMES, *encoder_names("encoder.layer")),
         ignored=("embeddings.mask_token",),
-        infer=_infer,
+        infer=infer_vit,
     ),
     Layout(
         name="timm ViT/DeiT/DINOv2",
@@ -146,6 +146,6 @@ VIT_LAYOUTS = (
         prefixes=("backbone.",),
         names=_TIMM_NAMES,
         ignored=("mask_token",),
-        infer=_infer,
+        infer=infer_vit,
     ),
 )

@@ -12,4 +12,4 @@ from maqee.registry import Registry
 Method = Callable[[QuantizedModel, Tensor], None]
 methods: Registry[Method] = Registry("quantization method")
 
-from maqee.quant.methods import repq, rtn  # noqa: E402, F401 - registers the methods
+from maqee.quant.methods import erq, mptq, repq, rtn  # noqa: E402, F401 - registers the methods

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid
-from maqee.quant.modules import GridModule, QuantLayer, rounded_state
-from maqee.quant.ranges import REPQ_QUANTILES, check_finite, quantile_grid
+from maqee.quant.model import QuantizedModel
+from maqee.quant.modules import GridModule, QuantAttend, QuantLayer, rounded_state
+from maqee.quant.ranges import REPQ_QUANTILES, check_finite, log_sqrt2_grid, quantile_grid
 
 
 def whole(x: Tensor) -> Tensor:
@@ -71,3 +72,12 @@ def reparameterize(layer: QuantLayer, norm: nn.LayerNorm, integer_zeros: bool) -
     inner.bias.sub_(correction)
     inner.weight.mul_(ratio)
     layer.input = GridModule(UniformGrid(grid.bits, common_scale, common_zero))
+
+
+def fit_operand(quantized: QuantizedModel, attend: QuantAttend, operand: str, x: Tensor) -> None:
+    """Uniform grids for q, k and v; powers of 1/sqrt(2) for probabilities."""
+    bits = quantized.asked(attend.name).activations
+    assert bits is not None
+    check_finite(x, f"Operand {operand} of {attend.name}")
+    fit = log_sqrt2_grid if operand == "p" else quantile_grid
+    attend.grids[operand] = GridModule(scalar(fit(whole(x), bits)))

@@ -9,10 +9,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from maqee.quant.methods import methods
-from maqee.quant.methods.common import fit_input, fit_weights, reparameterize, scalar, whole
+from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import GridModule, QuantAttend, QuantLayer
-from maqee.quant.ranges import check_finite, log_sqrt2_grid, quantile_grid
+from maqee.quant.modules import QuantLayer
 
 
 @methods.register("repq")
@@ -30,16 +29,9 @@ def fit_repq(quantized: QuantizedModel, images: Tensor) -> None:
     with quantized.observing(on_layer, lambda *operand: fit_operand(quantized, *operand)):
         quantized.run_everything(images)
     for layer in quantized.layers.values():
-        norm = quantized.norm_before(layer.name)
+        norm, widths = quantized.norm_before(layer.name), quantized.widths(layer.name)
         if norm is not None and layer.input is not None:
             reparameterize(layer, norm, quantized.settings.integer_zeros)
-        fit_weights(layer, quantized.widths(layer.name))
-
-
-def fit_operand(quantized: QuantizedModel, attend: QuantAttend, operand: str, x: Tensor) -> None:
-    """Uniform grids for q, k and v; powers of 1/sqrt(2) for probabilities."""
-    bits = quantized.asked(attend.name).activations
-    assert bits is not None
-    check_finite(x, f"Operand {operand} of {attend.name}")
-    fit = log_sqrt2_grid if operand == "p" else quantile_grid
-    attend.grids[operand] = GridModule(scalar(fit(whole(x), bits)))
+            fit_weights(layer, widths)  # the weights are others now
+        else:
+            fit_weights(layer, [bits for bits in widths if bits != layer.bits])

@@ -1,0 +1,82 @@
+"""What a plan may cost, or must achieve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maqee.apq._stored import STRICT
+from maqee.apq.figures import Figures, exit_costs
+from maqee.apq.objective import ExitProblem, least_cost_problem, outer_problem, with_cost_limit
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales
+from maqee.apq.trace import Trace
+from maqee.errors import MaqeeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The demands on a plan.
+
+    Attributes:
+        average_bits: mean weight bits of the blocks; swaps keep their sum.
+        max_bops: the most expected BOPs of a sample. The objective is as always, within this limit.
+        min_metric: the least mean of the task metric (accuracy), 0..1, on calibration samples. The objective is then
+            the expected cost alone.
+    """
+
+    __pydantic_config__ = STRICT
+
+    average_bits: float = 4.0
+    max_bops: float | None = None
+    min_metric: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_bops is not None and self.min_metric is not None:
+            raise MaqeeError("max_bops and min_metric: give one of them; the search gets the best of the other.")
+        if self.max_bops is not None and not self.max_bops > 0:
+            raise MaqeeError(f"max_bops: {self.max_bops} must be more than 0.")
+        if self.min_metric is not None and not 0 <= self.min_metric <= 1:
+            raise MaqeeError(f"min_metric: {self.min_metric} must be from 0 to 1.")
+
+    def total_bits(self, depth: int, options: SearchOptions) -> int:
+        """The sum of the blocks' bits."""
+        for nearest, wrong in (
+            (options.bit_min, self.average_bits < options.bit_min),
+            (options.bit_max, self.average_bits > options.bit_max),
+        ):
+            if wrong or self.average_bits != self.average_bits:
+                raise MaqeeError(
+                    f"average_bits: {self.average_bits} cannot be met with {options.bit_min} to {options.bit_max} bits "
+                    f"a block: the nearest that can is {nearest}."
+                )
+        return int(self.average_bits * depth + 1e-9)
+
+    def problem(self, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
+        """The threshold search at the trace's bits under this budget."""
+        if self.min_metric is not None:
+            return least_cost_problem(trace, self.min_metric, scales.cost)
+        problem = outer_problem(trace, scales, options)
+        return problem if self.max_bops is None else with_cost_limit(problem, trace, self.max_bops, scales.cost)
+
+    def check_possible(self, trace: Trace, options: SearchOptions) -> None:
+        """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
+        least = float(exit_costs(trace.at_bits((options.bit_min,) * trace.depth)).min())
+        if self.max_bops is not None and least > self.max_bops:
+            raise MaqeeError(
+                f"max_bops: {self.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with "
+                f"{options.bit_min} bits a block costs {least:.4g}."
+            )
+
+    def check_met(self, excess: float, figures: Figures) -> None:
+        """Complain at the end if the search found nothing within the budget, and say what is nearest."""
+        if excess <= 0:
+            return
+        bits = f"at {figures.average_bits:g} bits on average"
+        if self.max_bops is not None:
+            raise MaqeeError(
+                f"max_bops: {self.max_bops:.4g} BOPs cannot be met {bits}: the nearest found is {figures.bops:.4g}."
+            )
+        raise MaqeeError(
+            f"min_metric: {self.min_metric} cannot be met {bits}: the nearest found is {figures.metric:.4f}; "
+            f"allow more bits or recovery."
+        )

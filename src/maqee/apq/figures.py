@@ -1,0 +1,97 @@
+"""What a policy does, from the trace alone: who leaves where, how good that is and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maqee.apq._stored import STRICT
+from maqee.apq.cost import part_bops, utilization
+from maqee.apq.trace import Trace
+from maqee.errors import MaqeeError
+
+Floats = NDArray[np.float64]
+
+
+def take_exits(confidence: NDArray[np.floating], thresholds: Sequence[float]) -> NDArray[np.intp]:
+    """The exit every sample takes: (n, E) confidences to (n,) indices, E for full depth.
+
+    Thresholds are rounded to the confidences' own precision, as the executed policy does, so that both agree on
+    every sample.
+    """
+    exits = confidence.shape[1]
+    if len(thresholds) != exits:
+        raise MaqeeError(f"The policy has {len(thresholds)} thresholds for {exits} exits: give {exits}.")
+    taken = np.full(confidence.shape[0], exits)
+    for index in reversed(range(exits)):
+        taken[confidence[:, index] >= confidence.dtype.type(thresholds[index])] = index
+    return taken
+
+
+def exit_mass(taken: NDArray[np.intp], exits: int) -> Floats:
+    """Share of the samples that leaves at each exit and at full depth: (E + 1,)."""
+    return np.bincount(taken, minlength=exits + 1) / taken.size
+
+
+def exit_costs(trace: Trace) -> Floats:
+    """BOPs of a sample that leaves at each exit and at full depth: (E + 1,).
+
+    Expected cost is linear in the exit mass, so the cost of a policy is the mean of these over its samples.
+    """
+    costs = part_bops(trace.parts, trace.bits)
+    blocks = np.array([part.block for part in trace.parts])
+    return np.array([costs[blocks <= end].sum() for end in trace.exit_blocks])
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A policy in numbers, measured on calibration samples with simulated quantization.
+
+    Attributes:
+        metric: mean of the task metric, 0..1.
+        loss: mean loss.
+        bops: expected bit operations of one sample.
+        mean_exit: mean block after which samples leave.
+        exit_mass: share of the samples that leaves at each exit and at full depth.
+        average_bits: plain mean of the blocks' weight bits.
+        weighted_bits: mean over the multiply-accumulates of linear layers; differs where blocks differ (Swin).
+    """
+
+    __pydantic_config__ = STRICT
+
+    metric: float
+    loss: float
+    bops: float
+    mean_exit: float
+    exit_mass: tuple[float, ...]
+    average_bits: float
+    weighted_bits: float
+
+
+def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
+    """Metric, loss and expected cost of a policy on the trace's samples."""
+    taken = take_exits(trace.confidence[:, :-1], thresholds)
+    rows = np.arange(trace.samples)
+    mass = exit_mass(taken, trace.exits)
+    linear = [part for part in trace.parts if part.kind == "linear"]
+    macs = sum(part.macs for part in linear)
+    weighted = sum(part.macs * trace.bits.weights[part.block - 1] for part in linear)
+    average = sum(trace.bits.weights) / trace.depth
+    return Figures(
+        metric=float(trace.correct[rows, taken].astype(np.float64).sum() / trace.samples),
+        loss=float(trace.loss[rows, taken].astype(np.float64).sum() / trace.samples),
+        bops=float((mass * exit_costs(trace)).sum()),
+        mean_exit=float((mass * np.array(trace.exit_blocks)).sum()),
+        exit_mass=tuple(float(share) for share in mass),
+        average_bits=average,
+        weighted_bits=weighted / macs if macs else average,
+    )
+
+
+def block_reach(trace: Trace, thresholds: Sequence[float]) -> Floats:
+    """u_l: share of the samples that reaches each block under the quantized policy, (L,)."""
+    mass = exit_mass(take_exits(trace.confidence[:, :-1], thresholds), trace.exits)
+    return utilization([float(share) for share in mass], trace.exit_blocks, trace.depth)

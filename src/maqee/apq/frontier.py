@@ -1,0 +1,73 @@
+"""One trace, many policies: what accuracy costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from maqee.apq.choose import choose_thresholds
+from maqee.apq.figures import Figures, policy_figures
+from maqee.apq.objective import outer_problem
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales
+from maqee.apq.trace import Trace
+from maqee.exits.policy import NEVER
+
+
+class Point(NamedTuple):
+    """A policy on the frontier.
+
+    Attributes:
+        setting: what was varied to get it: lambda_outer, or the offset.
+        thresholds: of the policy.
+        figures: what it does on the trace's samples.
+    """
+
+    setting: float
+    thresholds: tuple[float, ...]
+    figures: Figures
+
+
+def lambda_frontier(
+    trace: Trace, lambdas: Sequence[float], scales: Scales, options: SearchOptions, exact: bool = False
+) -> list[Point]:
+    """The best policy at every price of cost, by ascending cost; each search starts where its neighbour ended."""
+    points, start = [], (options.start,) * trace.exits
+    for price in sorted(lambdas):
+        problem = outer_problem(trace, scales, replace(options, lambda_outer=price))
+        start = choose_thresholds(problem, start, exact=exact).thresholds
+        points.append(Point(price, start, policy_figures(trace, start)))
+    return sorted(points, key=lambda point: (point.figures.bops, -point.setting))
+
+
+def undominated(points: Sequence[Point]) -> list[Point]:
+    """Points that no other beats in cost and metric, by ascending cost."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.figures.bops, -point.figures.metric)):
+        if not kept or point.figures.metric > kept[-1].figures.metric:
+            kept.append(point)
+    return kept
+
+
+def offset_sweep(trace: Trace, thresholds: Sequence[float]) -> list[Point]:
+    """All thresholds moved together, by -1.00 to 1.00: the paper's way from one policy to others.
+
+    Below 0 a threshold stays at 0; above 1 its exit is closed; an exit that was closed stays closed.
+    """
+    points = []
+    for step in range(-100, 101):
+        moved = tuple(_move(value, step) for value in thresholds)
+        points.append(Point(step / 100, moved, policy_figures(trace, moved)))
+    return points
+
+
+def controlled_performance(trace: Trace, thresholds: Sequence[float], target: float) -> Point | None:
+    """The cheapest point of the offset sweep with a metric of at least `target`; None where there is none (N/A)."""
+    enough = [point for point in offset_sweep(trace, thresholds) if point.figures.metric >= target - 1e-12]
+    return min(enough, key=lambda point: (point.figures.bops, -point.figures.metric), default=None)
+
+
+def _move(threshold: float, step: int) -> float:
+    moved = round(threshold + step / 100, 10)
+    return NEVER if threshold >= NEVER or moved > 1 else max(moved, 0.0)

@@ -1,0 +1,44 @@
+"""What the search asks of a model. The answers are arrays; how they are made is the business of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from maqee.apq.bits import BlockBits, BlockRisks
+from maqee.apq.trace import Trace
+
+
+class Measure(Protocol):
+    """A quantized early-exit model, its frozen full-precision reference and calibration samples.
+
+    Equal questions must get equal answers, to the last bit, also in another process: a search that was stopped goes on
+    from its state by asking again.
+    """
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+
+    def trace(self, bits: BlockBits) -> Trace:
+        """A pass over the calibration samples with these weight bits in the blocks."""
+
+    def block_risks(self, bits: BlockBits, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
+        """Risks of every block's output at other widths, the inputs being those of the pass at `bits`.
+
+        The pass before was almost always at these bits, so that inputs kept from it will do; else run it again.
+
+        Args:
+            bits: of all blocks.
+            widths: for every block the widths that are wanted; others may be NaN.
+            path: sum the risks over the block and all blocks behind it.
+        """
+
+    def recover(self, bits: BlockBits, exit_mass: Sequence[float], steps: int) -> None:
+        """Train the model at these bits for some steps; exits count by the share that leaves there."""
+
+    def snapshot(self, name: str) -> None:
+        """Keep the weights as they are now under a name, also beyond this process; an older one is replaced."""
+
+    def restore(self, name: str) -> None:
+        """Bring back the weights that a snapshot kept."""

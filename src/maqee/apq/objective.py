@@ -1,0 +1,187 @@
+"""The outer objective J of a policy, arranged so that thresholds can be searched by sorting and adding.
+
+J = sum_e R_e + lambda BOPs falls apart into what each sample adds by leaving where it leaves (its share of PGR and of
+cost), what each exit adds by having samples near its threshold (BSR), and a constant (QID and SQNR do not depend on
+thresholds). Nothing else about risks is needed to choose thresholds, so the search knows only these three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maqee.apq.figures import exit_costs, take_exits
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales, exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
+from maqee.apq.trace import Trace
+from maqee.exits.policy import NEVER
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """The mean of `spend` over the policy's samples may be at most `bound`.
+
+    Attributes:
+        spend: (n, E + 1) what a sample spends by leaving at each exit; minus its correctness to ask for accuracy.
+        bound: the most that may be spent.
+    """
+
+    spend: Floats
+    bound: float
+
+    @property
+    def allowance(self) -> float:
+        """The bound, with rounding errors forgiven."""
+        return self.bound + 1e-9 * max(1.0, abs(self.bound))
+
+    def excess(self, spent: Floats) -> Floats:
+        """How much too much was spent."""
+        return np.maximum(np.asarray(spent) - self.allowance, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ExitProblem:
+    """Choose thresholds so that the objective is least, within the limit if there is one.
+
+    Attributes:
+        confidence: (n, E) what thresholds are compared with.
+        value: (n, E + 1) what a sample adds to the mean by leaving at each exit.
+        boundary: (n, E) the confidence that counts for BSR.
+        tau: (E,) margins of BSR.
+        boundary_weight: (E,) price of one BSR.
+        reaching: only samples that reach an exit count for its BSR.
+        constant: added to every policy's objective.
+        limit: what policies must keep to.
+    """
+
+    confidence: NDArray[np.float32]
+    value: Floats
+    boundary: Floats
+    tau: Floats
+    boundary_weight: Floats
+    reaching: bool = False
+    constant: float = 0.0
+    limit: Limit | None = None
+
+    @property
+    def exits(self) -> int:
+        """Number of exits, full depth not counted."""
+        return self.confidence.shape[1]
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.confidence.shape[0]
+
+    @cached_property
+    def orders(self) -> list[NDArray[np.intp]]:
+        """For each exit the samples by ascending confidence: sorted once, used in every scan."""
+        return [np.argsort(self.confidence[:, index], kind="stable") for index in range(self.exits)]
+
+    @cached_property
+    def boundary_orders(self) -> list[NDArray[np.intp]]:
+        """The same by the confidence that counts for BSR."""
+        return [np.argsort(self.boundary[:, index], kind="stable") for index in range(self.exits)]
+
+    @cached_property
+    def turning_points(self) -> list[Floats]:
+        """For each exit, ascending, thresholds that no other number beats, and never.
+
+        The objective is constant between events. Going up, a best stretch ends where a sample stops leaving (its own
+        confidence, the last threshold that lets it go) or just before a sample comes near enough to count for BSR.
+        Confidences are single precision, so "just before" is one of the next two such numbers.
+        """
+        points = []
+        for index in range(self.exits):
+            ends = self.confidence[:, index]
+            if self.boundary_weight[index]:
+                meet = (self.boundary[:, index] - self.tau[index]).astype(np.float32)
+                before = np.nextafter(meet, np.float32(-1))
+                ends = np.concatenate([ends, before, np.nextafter(before, np.float32(-1))])
+            values = np.unique(ends).astype(np.float64)
+            points.append(np.append(values[(values >= 0) & (values <= 1)], NEVER))
+        return points
+
+    def evaluate(self, thresholds: Sequence[float]) -> tuple[float, float]:
+        """(excess over the limit, objective) of a policy. Policies compare by this pair: the limit comes first."""
+        taken = take_exits(self.confidence, thresholds)
+        rows = np.arange(self.samples)
+        total = float(self.value[rows, taken].sum() / self.samples) + self.constant
+        for index in range(self.exits):
+            if self.boundary_weight[index]:
+                total += float(self.boundary_weight[index]) * self._near(index, thresholds[index], taken)
+        if self.limit is None:
+            return 0.0, total
+        spent = self.limit.spend[rows, taken].sum() / self.samples
+        return float(self.limit.excess(spent)), total
+
+    def _near(self, index: int, threshold: float, taken: NDArray[np.intp]) -> float:
+        rho, tau = self.boundary[:, index], self.tau[index]
+        near = (rho >= threshold - tau) & (rho <= threshold + tau)
+        if self.reaching:
+            near &= taken >= index
+        return int(near.sum()) / self.samples
+
+
+def outer_problem(trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
+    """The threshold search of Algorithm 1 at the trace's bits."""
+    weight = _exit_weights(trace, options)  # how often the sum meets each exit
+    value = np.tile(options.lambda_outer * exit_costs(trace) / scales.cost, (trace.samples, 1))
+    reference = reference_loss(trace, options)
+    price = options.alpha * options.use_pgr / scales.pgr
+    constant = _representation(trace, scales, options)
+    if options.pgr_samples == "leaving":
+        gap = trace.loss.astype(np.float64) - reference[:, None]
+        value += price * np.append(weight, 1.0) * gap
+    else:
+        constant += float((price * weight * pgr(trace.loss, reference)[:-1]).sum())
+    looked_at = trace.float_confidence if options.bsr_confidence == "float" else trace.confidence
+    return ExitProblem(
+        confidence=trace.confidence[:, :-1],
+        value=value,
+        boundary=looked_at[:, :-1].astype(np.float64),
+        tau=np.array(scales.tau),
+        boundary_weight=options.alpha * options.use_bsr * weight,
+        reaching=options.bsr_samples == "reaching",
+        constant=constant,
+    )
+
+
+def least_cost_problem(trace: Trace, target: float, cost_scale: float = 1.0) -> ExitProblem:
+    """Least expected cost with a mean metric of at least `target`; no risks, the metric speaks for itself."""
+    return ExitProblem(
+        confidence=trace.confidence[:, :-1],
+        value=np.tile(exit_costs(trace) / cost_scale, (trace.samples, 1)),
+        boundary=trace.float_confidence[:, :-1].astype(np.float64),
+        tau=np.zeros(trace.exits),
+        boundary_weight=np.zeros(trace.exits),
+        limit=Limit(-trace.correct.astype(np.float64), -target),
+    )
+
+
+def with_cost_limit(problem: ExitProblem, trace: Trace, most: float, cost_scale: float = 1.0) -> ExitProblem:
+    """The same objective, with an expected cost of at most `most` BOPs."""
+    spend = np.tile(exit_costs(trace) / cost_scale, (trace.samples, 1))
+    return replace(problem, limit=Limit(spend, most / cost_scale))
+
+
+def _exit_weights(trace: Trace, options: SearchOptions) -> Floats:
+    """How many terms of the sum over risks carry each exit's PGR and BSR: (E,)."""
+    if options.outer_sum == "exits":
+        return np.ones(trace.exits)
+    charged = exit_of_block(trace.exit_blocks, trace.depth, options.headless)
+    return np.bincount(charged[charged >= 0], minlength=trace.exits).astype(np.float64)
+
+
+def _representation(trace: Trace, scales: Scales, options: SearchOptions) -> float:
+    """QID and SQNR of the blocks in the sum."""
+    risks = representation_risk(qid(trace), inverse_sqnr(trace), scales, options)
+    if options.outer_sum == "exits":
+        risks = risks[np.array(trace.exit_blocks[:-1], dtype=np.intp) - 1]
+    return float(risks.sum())

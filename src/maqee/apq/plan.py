@@ -1,0 +1,165 @@
+"""The outcome of a search: everything that is needed to run the model, to repeat the search and to judge it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from maqee.apq._stored import STRICT, check_format, from_json
+from maqee.apq.bits import BlockBits
+from maqee.apq.budget import Budget
+from maqee.apq.cost import Bits, BitSettings
+from maqee.apq.figures import Figures
+from maqee.apq.loop import SearchResult
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales
+from maqee.apq.state import Step
+from maqee.environment import version
+from maqee.errors import MaqeeError
+from maqee.exits.policy import NEVER, Policy
+from maqee.io import read_json, to_json, write_text
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherBits:
+    """(weight, activation) bits of what is not a block's weights; see `BitSettings`."""
+
+    __pydantic_config__ = STRICT
+
+    activations: int
+    patch: Bits
+    classifier: Bits
+    head: Bits
+    merge: Bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Bits and thresholds, how they came about and what they achieve. Equal searches give equal bytes.
+
+    Attributes:
+        bits: weight bits of every block.
+        other_bits: of everything else; with `bits` the settings of the cost model.
+        thresholds: of every exit; 2.0 is never.
+        exit_blocks: the block after which each exit sits, numbered from 1; full depth is not listed.
+        exit_kinds: kind of each exit's head.
+        method: quantization method.
+        task: name of the task.
+        checkpoint: hash of the checkpoint.
+        seed: of everything random on the way.
+        versions: of the libraries it was made with.
+        budget: what was asked for.
+        got: what the plan achieves on the calibration samples, with simulated quantization.
+        options: of the search.
+        scales: what risks and cost were divided by.
+        history: all steps of the search; empty for a plan made by hand.
+    """
+
+    __pydantic_config__ = STRICT
+
+    bits: BlockBits
+    other_bits: OtherBits
+    thresholds: tuple[float, ...]
+    exit_blocks: tuple[int, ...]
+    exit_kinds: tuple[str, ...]
+    method: str
+    task: str
+    checkpoint: str
+    seed: int
+    versions: dict[str, str]
+    budget: Budget
+    got: Figures
+    options: SearchOptions = field(default_factory=SearchOptions)
+    scales: Scales = field(default_factory=Scales)
+    history: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        depth, exits = len(self.bits), len(self.exit_blocks)
+        blocks = (0, *self.exit_blocks, depth)
+        if any(before >= after for before, after in pairwise(blocks)):
+            raise MaqeeError(f"exit_blocks: {list(self.exit_blocks)} must ascend within 1..{depth - 1}.")
+        _check_length("thresholds", self.thresholds, exits, "exits")
+        _check_length("exit_kinds", self.exit_kinds, exits, "exits")
+        _check_length("got.exit_mass", self.got.exit_mass, exits + 1, "exits, full depth included")
+        for value in self.thresholds:
+            if not 0 <= value <= 1 and value != NEVER:
+                raise MaqeeError(f"thresholds: {value} must be from 0 to 1, or {NEVER} for never.")
+        for index, step in enumerate(self.history):
+            _check_length(f"history.{index}.position.bits", step.position.bits, depth, "blocks")
+            _check_length(f"history.{index}.position.thresholds", step.position.thresholds, exits, "exits")
+        _ = self.bit_settings  # widths outside 1..32 are an error now, not later
+
+    @property
+    def bit_settings(self) -> BitSettings:
+        """Bits of all parts, for the cost model."""
+        other = self.other_bits
+        return BitSettings(
+            weights=self.bits,
+            activations=other.activations,
+            patch=other.patch,
+            classifier=other.classifier,
+            head=other.head,
+            merge=other.merge,
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """The thresholds as the model takes them."""
+        return Policy(self.thresholds)
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal plans give equal bytes."""
+        return to_json({"format": "maqee-plan", "version": VERSION, **asdict(self)})
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file."""
+        write_text(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read what `save` wrote; anything else is an error that names the file and the key."""
+        return from_json(cls, check_format(read_json(path), "plan", VERSION, path), path)
+
+
+def make_plan(result: SearchResult, *, exit_kinds: Sequence[str], method: str, seed: int) -> Plan:
+    """The plan of a search's best position."""
+    trace, state = result.trace, result.state
+    bits = trace.bits
+    return Plan(
+        bits=result.best.bits,
+        other_bits=OtherBits(
+            activations=bits.activations,
+            patch=bits.patch,
+            classifier=bits.classifier,
+            head=bits.head,
+            merge=bits.merge,
+        ),
+        thresholds=result.best.thresholds,
+        exit_blocks=trace.exit_blocks[:-1],
+        exit_kinds=tuple(exit_kinds),
+        method=method,
+        task=trace.task,
+        checkpoint=trace.model,
+        seed=seed,
+        versions=library_versions(),
+        budget=state.budget,
+        got=result.best.figures,
+        options=state.options,
+        scales=state.scales,
+        history=state.history,
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what decides the numbers in a plan."""
+    return {"maqee": version(), **{name: importlib.metadata.version(name) for name in ("numpy", "torch")}}
+
+
+def _check_length(key: str, values: Sequence[object], expected: int, what: str) -> None:
+    if len(values) != expected:
+        raise MaqeeError(f"{key}: {len(values)} values for {expected} {what}: give {expected}.")

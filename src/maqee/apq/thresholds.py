@@ -1,0 +1,160 @@
+"""Choosing thresholds one exit at a time, exactly: with the others fixed, one sort and sums from the end do it.
+
+Threshold phi of an exit decides who leaves there: of the samples that reach it, those with confidence >= phi. Moving
+phi up passes them on one by one, so the objective at all values is a running sum over the samples in order of
+confidence. No candidate needs a pass of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maqee.apq.figures import take_exits
+from maqee.apq.objective import ExitProblem
+from maqee.exits.policy import NEVER
+
+Floats = NDArray[np.float64]
+GRID: tuple[float, ...] = (*(step / 100 for step in range(101)), NEVER)
+Candidates = Callable[[ExitProblem, int, float], Floats]  # problem, exit, its threshold now -> thresholds to look at
+_MAX_SWEEPS = 100
+
+
+class Scan(NamedTuple):
+    """Every candidate of one exit, the other thresholds being fixed: (candidates,) each."""
+
+    excess: Floats
+    objective: Floats
+
+
+class Found(NamedTuple):
+    """Thresholds, and what they achieve."""
+
+    thresholds: tuple[float, ...]
+    excess: float
+    objective: float
+
+
+def grid_candidates(problem: ExitProblem, index: int, now: float) -> Floats:
+    """The hundredths from 0 to 1, and never."""
+    return np.array(GRID)
+
+
+def near_candidates(reach: float, among: Candidates = grid_candidates) -> Candidates:
+    """Candidates within `reach` of the threshold now, and never: the warm start after a small change of bits."""
+
+    def candidates(problem: ExitProblem, index: int, now: float) -> Floats:
+        values = among(problem, index, now)
+        return values[(np.abs(values - min(now, 1.0)) <= reach + 1e-9) | (values == NEVER)]
+
+    return candidates
+
+
+def every_candidate(problem: ExitProblem, index: int, now: float) -> Floats:
+    """Thresholds among which a best one of all numbers is found: for n samples at most 3n, and never."""
+    return problem.turning_points[index]
+
+
+def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, candidates: Floats) -> Scan:
+    """The objective at every candidate threshold of one exit."""
+    before = take_exits(problem.confidence[:, :index], thresholds[:index])
+    reached = before == index
+    rows = np.arange(problem.samples)
+    onward = index + 1 + take_exits(problem.confidence[:, index + 1 :], thresholds[index + 1 :])
+    passed = problem.value[rows, onward]  # what a sample adds if it passes this exit
+    passed = passed + _near_cost(problem, thresholds, range(index + 1, problem.exits), onward, sampled=True)
+    elsewhere = np.where(reached, passed, problem.value[rows, before])
+    elsewhere = elsewhere + _near_cost(problem, thresholds, range(index), before, sampled=True)
+    base = elsewhere.sum() / problem.samples + problem.constant
+    base += _near_cost(problem, thresholds, [i for i in range(problem.exits) if i != index], before, sampled=False)
+
+    order = problem.orders[index]
+    order = order[reached[order]]
+    first = np.searchsorted(problem.confidence[order, index], candidates.astype(np.float32))  # the first that leaves
+    objective = base + _from_end(problem.value[order, index] - passed[order])[first] / problem.samples
+    if problem.boundary_weight[index]:
+        objective = objective + problem.boundary_weight[index] * _near_share(problem, index, candidates, reached)
+    if problem.limit is None:
+        return Scan(np.zeros(candidates.size), objective)
+    spend = problem.limit.spend
+    spent = np.where(reached, spend[rows, onward], spend[rows, before]).sum()
+    spent = spent + _from_end(spend[order, index] - spend[order, onward[order]])[first]
+    return Scan(problem.limit.excess(spent / problem.samples), objective)
+
+
+def sweep(problem: ExitProblem, found: Found, candidates: Candidates) -> Found:
+    """Each exit once, in order. A threshold moves only if the policy, evaluated afresh, is better."""
+    for index in range(problem.exits):
+        values = candidates(problem, index, found.thresholds[index])
+        scan = scan_exit(problem, found.thresholds, index, values)
+        # Among equals the highest: where the record cannot tell, stay careful.
+        best = values.size - 1 - int(np.lexsort((scan.objective[::-1], scan.excess[::-1]))[0])
+        moved = (*found.thresholds[:index], float(values[best]), *found.thresholds[index + 1 :])
+        trial = evaluated(problem, moved)
+        if better(trial, found):
+            found = trial
+    return found
+
+
+def coordinate_search(problem: ExitProblem, start: Sequence[float], candidates: Candidates = grid_candidates) -> Found:
+    """Sweeps until nothing moves. The objective never rises on the way; the end is a local optimum."""
+    found = evaluated(problem, start)
+    for _ in range(_MAX_SWEEPS):
+        after = sweep(problem, found, candidates)
+        if after.thresholds == found.thresholds:
+            break
+        found = after
+    return found
+
+
+def evaluated(problem: ExitProblem, thresholds: Sequence[float]) -> Found:
+    """Thresholds with what they achieve."""
+    return Found(tuple(float(value) for value in thresholds), *problem.evaluate(thresholds))
+
+
+def better(one: Found, other: Found) -> bool:
+    """Whether a policy is better: nearer to its limit, or as near and with a lower objective (rounding aside)."""
+    if one.excess != other.excess:
+        return one.excess < other.excess
+    return one.objective < other.objective - 1e-12 * max(1.0, abs(other.objective))
+
+
+def _from_end(values: Floats) -> Floats:
+    """Sums of values[k:] for k = 0..n: (n + 1,)."""
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+
+
+def _near_share(problem: ExitProblem, index: int, candidates: Floats, reached: NDArray[np.bool_]) -> Floats:
+    """BSR of one exit at every candidate."""
+    order = problem.boundary_orders[index]
+    if problem.reaching:
+        order = order[reached[order]]
+    rho, tau = problem.boundary[order, index], problem.tau[index]
+    counts = np.searchsorted(rho, candidates + tau, side="right") - np.searchsorted(rho, candidates - tau, side="left")
+    return counts / problem.samples
+
+
+def _near_cost(
+    problem: ExitProblem,
+    thresholds: Sequence[float],
+    exits: Sequence[int],
+    taken: NDArray[np.intp],
+    *,
+    sampled: bool,
+) -> Floats:
+    """What BSR of some exits costs: each sample's part (n,) where only reaching samples count, else one number."""
+    total = np.zeros(problem.samples) if sampled else np.zeros(())
+    if problem.reaching != sampled:
+        return total
+    for index in exits:
+        if problem.boundary_weight[index]:
+            rho, tau = problem.boundary[:, index], problem.tau[index]
+            near = (rho >= thresholds[index] - tau) & (rho <= thresholds[index] + tau)
+            if sampled:
+                total = total + problem.boundary_weight[index] * (near & (taken >= index))
+            else:
+                total = total + problem.boundary_weight[index] * near.sum() / problem.samples
+    return total

@@ -1,0 +1,7 @@
+"""From a trained model with exits to a plan and a quantized model that follows it."""
+
+from maqee.compress.measure import ModelMeasure
+from maqee.compress.recovery import Recovery, RecoverySettings
+from maqee.compress.run import Compressed, CompressOptions, compress
+
+__all__ = ["CompressOptions", "Compressed", "ModelMeasure", "Recovery", "RecoverySettings", "compress"]

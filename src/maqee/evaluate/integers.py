@@ -1,0 +1,95 @@
+"""Does a quantized model say the same when it is executed on integer codes? Measured on real images."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maqee.data import ImageSet, open_data
+from maqee.data.transforms import prepare
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.io import write_json
+from maqee.models import load_backbone
+from maqee.models.preprocessing import Preprocessing
+from maqee.progress import steps
+from maqee.quant.compare import TIE, compare
+from maqee.quant.quantize import quantize
+from maqee.quant.settings import QuantSettings
+
+LAYER_TOLERANCE = 1e-5  # of a layer's outputs from the same input, relative to the largest
+
+
+def compare_integers(
+    model: str | Path,
+    data: str,
+    path: str | Path | None = None,
+    images: int = 1000,
+    method: str = "repq",
+    settings: QuantSettings | None = None,
+    calibration: int = 32,
+    resize: int | None = None,
+    batch_size: int = 8,
+    layer_images: int = 32,
+    seed: int = 0,
+    out: Path | None = None,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Quantize a model and run test images simulated and executed.
+
+    Args:
+        model: a preset, folder, weights file or Hub name.
+        data: a data set's name, and
+        path: where it is.
+        images: test images, drawn at random.
+        method: quantization method.
+        settings: bits of every part.
+        calibration: calibration images.
+        resize: short side before the crop, where the model's own preprocessing does not say.
+        batch_size: images at a time.
+        layer_images: of the images, how many are also compared layer by layer.
+        seed: of both drawings.
+        out: JSON file for the figures.
+        show: progress.
+    """
+    backbone = load_backbone(model).eval()
+    preprocessing = replace(backbone.preprocessing, resize=resize) if resize else backbone.preprocessing
+    splits = open_data(data, path)
+    fitted = quantize(backbone, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
+    chosen = _draw(splits.test, images, seed, preprocessing)
+    start = time.perf_counter()
+    with steps("simulated against executed", images, enabled=show) as bar:
+        found = compare(fitted, chosen, batch_size, layer_images, bar)
+    result = {
+        "model": Path(model).stem,
+        "data": splits.test.name,
+        "method": method,
+        "bits": f"{fitted.settings.weight_bits}/{fitted.settings.act_bits}",
+        "calibration_images": calibration,
+        "layer_images": layer_images,
+        "seed": seed,
+        "compared": "simulated with executed",
+        **found.to_json(),
+        "tie": TIE,
+        "layer_tolerance": LAYER_TOLERANCE,
+        "layers_agree": found.worst_layer <= LAYER_TOLERANCE,
+        "seconds": round(time.perf_counter() - start, 1),
+        "environment": describe_environment(),
+    }
+    if out is not None:
+        write_json(out, result)
+    return result
+
+
+def _draw(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:
+    """Images at random, ready for the model."""
+    if not 0 < count <= len(source):
+        raise MaqeeError(f"Cannot take {count} of the {len(source)} images of {source.name}: give 1 to {len(source)}.")
+    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))[:count]
+    pixels = source.images.load(order.sort().values, preprocessing)
+    return prepare(pixels, preprocessing)

@@ -1,0 +1,78 @@
+"""Training a quantized model: float weights under the codes, and steps that learn.
+
+Between `start_learning` and `finish_learning` every quantized layer rounds its float ("latent") weights anew at each
+pass, with straight-through gradients, and so do inputs and attention operands.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from maqee.quant.model import QuantizedModel
+from maqee.quant.modules import GAIN_RATE, GridModule, QuantLayer, WeightState, rounded_state
+from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
+
+
+@torch.no_grad()
+def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
+    """Make the model trainable at the bits in use.
+
+    Latent weights begin as the numbers that the codes stand for, so that the first pass computes what the quantized
+    model computes, errors that the method has already compensated included.
+
+    Args:
+        quantized: a fitted model.
+        learn_steps: let the steps of uniform grids learn too.
+    """
+    for layer in quantized.layers.values():
+        state = layer.state()
+        if state is None:
+            continue
+        if not layer.trained:
+            layer.inner.weight.copy_(state.values().view_as(layer.inner.weight))
+            if state.bias is not None:
+                layer.inner.bias = nn.Parameter(state.bias.clone())
+        layer.learning = True
+        if learn_steps:
+            state.gain = nn.Parameter(torch.zeros(state.scale.numel(), device=state.scale.device))
+    for attend in quantized.attends.values():
+        attend.learning = True
+    if learn_steps:
+        for grid in _grids(quantized):
+            if grid.kind == "uniform":
+                grid.gain = nn.Parameter(torch.zeros((), device=grid.scale.device))
+
+
+@torch.no_grad()
+def finish_learning(quantized: QuantizedModel) -> None:
+    """Turn what was learnt into codes: at the widths in use with the learnt steps, at the others rounded afresh."""
+    for name, layer in quantized.layers.items():
+        state = layer.state()
+        if state is None:
+            continue
+        layer.learning, layer.trained = False, True
+        codes, bias = state.grid().codes(layer.rows), layer.inner.bias
+        learnt = WeightState(state.bits, codes, state.learned_scale(), state.zero, state.group, bias)
+        layer.add_state(learnt)
+        for bits in quantized.widths(name):
+            if bits != state.bits:
+                layer.add_state(_fresh_state(layer, bits))
+    for attend in quantized.attends.values():
+        attend.learning = False
+    for grid in _grids(quantized):
+        if grid.gain is not None:
+            grid.scale.mul_(torch.exp(GAIN_RATE * grid.gain))
+            grid.gain = None
+
+
+def _fresh_state(layer: QuantLayer, bits: int) -> WeightState:
+    """Latent weights at another width: steps are fitted again, as the paper does for blocks whose bits change."""
+    rows = layer.rows
+    return rounded_state(rows, quantile_grid(rows, bits, REPQ_QUANTILES), None, layer.inner.bias)
+
+
+def _grids(quantized: QuantizedModel) -> list[GridModule]:
+    """Grids of all inputs and operands."""
+    inputs = [layer.input for layer in quantized.layers.values() if layer.input is not None]
+    return [*inputs, *(grid for attend in quantized.attends.values() for grid in attend.all_grids().values())]

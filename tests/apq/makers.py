@@ -1,0 +1,55 @@
+"""Traces with plausible numbers: confident samples are right more often, deeper exits are better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maqee.apq import BitSettings
+from maqee.apq.trace import Trace
+from maqee.parts import Part
+
+
+def make_parts(depth: int, exit_blocks: tuple[int, ...]) -> tuple[Part, ...]:
+    """A patch embedding, blocks of linear layers and attention, a head for each exit, a classifier."""
+    body = [Part("patch", "patch", 20, 0)]
+    for block in range(1, depth + 1):
+        body += [Part(f"block {block} linear", "linear", 1000, block)]
+        body += [Part(f"block {block} attention", "attention", 100, block)]
+    heads = [Part(f"exit {block} head", "head", 50, block) for block in exit_blocks[:-1]]
+    return (*body, *heads, Part("classifier", "classifier", 10, 0))
+
+
+def make_trace(
+    samples: int = 200,
+    exit_blocks: tuple[int, ...] = (2, 3, 4, 6),
+    seed: int = 0,
+    bits: tuple[int, ...] | None = None,
+    **changes: Any,
+) -> Trace:
+    """A random trace of a model with the depth that `exit_blocks` ends with."""
+    rng = np.random.default_rng(seed)
+    depth, width = exit_blocks[-1], len(exit_blocks)
+    skill = np.linspace(0.6, 1.8, width)  # margin of an average sample at each exit
+    ease = 2.5 * rng.normal(size=(samples, 1))
+    margin = ease + skill + 0.6 * rng.normal(size=(samples, width))
+    confidence = 1 / (1 + np.exp(-np.abs(margin)))
+    right, loss = margin > 0, np.log1p(np.exp(-2 * margin))
+    blur = 0.03 * rng.normal(size=(samples, width))
+    values: dict[str, Any] = {
+        "exit_blocks": exit_blocks,
+        "float_confidence": np.clip(confidence + blur, 0, 1),
+        "confidence": confidence,
+        "float_loss": np.abs(loss + blur),
+        "loss": loss,
+        "float_correct": right,
+        "correct": right,
+        "drift": rng.exponential(0.02, size=(samples, depth)),
+        "noise": rng.exponential(0.05, size=(samples, depth)),
+        "parts": make_parts(depth, exit_blocks),
+        "bits": BitSettings(weights=bits or (4,) * depth, activations=4),
+        "task": "classification",
+        "model": "0123abcd",
+    }
+    return Trace(**{**values, **changes})

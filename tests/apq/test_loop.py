@@ -1,0 +1,266 @@
+"""The whole search on a model made of formulas: downhill, within budgets, and the same after a crash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maqee.apq.budget import Budget
+from maqee.apq.figures import policy_figures
+from maqee.apq.loop import search, search_frontier
+from maqee.apq.options import SearchOptions
+from maqee.apq.state import SearchState
+from maqee.errors import MaqeeError
+from tests.apq.fake_model import FakeModel
+
+_OPTIONS: list[dict[str, Any]] = [
+    {}, {"recovery_steps": 10}, {"spread": "path"}, {"swap": "literal"}, {"swap": "literal", "accept": "always"},
+    {"refresh": "once"}, {"candidates": "every"}, {"first_move": "exact"}, {"last_search": "exact"},
+    {"lambda_outer": 3.0}, {"use_bsr": False},
+    {"recovery_steps": 5, "accept": "always"}, {"tau": "estimated", "outer_sum": "blocks"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", _OPTIONS, ids=str)
+def test_downhill(changes: dict[str, Any]) -> None:
+    result = search(FakeModel(), SearchOptions(**changes))
+    history = result.state.history
+    best = [(step.best_excess, step.best_objective) for step in history]
+    assert all(after <= before for before, after in pairwise(best))
+    assert best[-1] == (result.best.excess, result.best.objective)
+    assert history[0].kind == "start"
+    assert history[-1].kind == "last"
+    assert sum(step.kind != "last" for step in history) <= 2 * 6 + 1
+    if changes.get("accept") != "always":
+        kept = [step.position.objective for step in history if step.accepted]
+        assert all(after < before for before, after in pairwise(kept))
+    tried = [step.position.bits for step in history if step.kind != "last"]
+    assert len(set(tried)) == len(tried) == len(result.state.seen)
+    for bits in tried:
+        assert sum(bits) <= 24
+        assert all(3 <= width <= 6 for width in bits)
+    assert result.trace.bits.weights == result.best.bits
+    assert policy_figures(result.trace, result.best.thresholds) == result.best.figures
+
+
+def test_bits_go_where_they_are_needed() -> None:
+    """Block 1 is the noisiest and everybody runs it; blocks 5 and 6 hardly matter."""
+    result = search(FakeModel())
+    assert result.best.bits[0] > 4
+    assert min(result.best.bits[4:]) == 3
+    start = result.state.history[0].position
+    assert result.best.objective < start.objective
+    assert sum(result.best.bits) == 24
+
+
+def test_both_terms_of_a_swap_are_in_the_history() -> None:
+    swaps = [step for step in search(FakeModel()).state.history if step.kind == "swap"]
+    assert swaps
+    for step in swaps:
+        assert None not in (step.donor, step.receiver, step.risk_term, step.cost_term)
+        assert 1 <= step.donor <= 6  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("changes", [{}, {"recovery_steps": 10}, {"refresh": "once"}, {"first_move": "exact"}], ids=str)
+def test_a_killed_search_ends_with_the_same_bytes(changes: dict[str, Any]) -> None:
+    options = SearchOptions(**changes)
+    states: list[str] = []
+    whole = search(FakeModel(), options, on_step=lambda state: states.append(state.to_json()))
+    assert len(states) == len(whole.state.history) > 2
+    for place in range(0, len(states), 2):
+        disk: dict[str, str] = {}
+        dead = FakeModel(kept=disk)
+
+        def die(state: SearchState, place: int = place) -> None:
+            if len(state.history) == place + 1:
+                raise SystemError("killed")
+
+        with pytest.raises(SystemError, match="killed"):
+            search(dead, options, on_step=die)
+        again = search(FakeModel(kept=disk), state=SearchState.from_json(states[place]))
+        assert again.state.to_json() == whole.state.to_json()
+        assert again.best == whole.best
+
+
+def test_a_finished_search_has_nothing_to_do() -> None:
+    whole = search(FakeModel())
+    assert search(FakeModel(), state=whole.state).state == whole.state
+
+
+def test_training_is_undone_when_a_swap_is_refused() -> None:
+    model = FakeModel()
+    result = search(model, SearchOptions(recovery_steps=10))
+    assert any(not step.accepted for step in result.state.history)
+    assert all(bool(step.position.weights) == step.accepted for step in result.state.history if step.kind == "swap")
+    ended = model.damage
+    model.restore(result.best.weights)
+    assert model.damage == ended  # the weights are those of the best position
+
+
+def test_ctrl_c_between_steps() -> None:
+    import signal
+
+    def interrupt(state: SearchState) -> None:
+        if len(state.history) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = search(FakeModel(), on_step=interrupt)
+    assert not result.state.finished
+    assert len(result.state.history) == 3
+    ended = search(FakeModel(), state=result.state)
+    assert ended.state.to_json() == search(FakeModel()).state.to_json()
+
+
+def test_ctrl_c_within_a_step() -> None:
+    class Impatient(FakeModel):
+        def recover(self, *arguments: Any) -> None:
+            super().recover(*arguments)
+            if self.asked.count("recover") == 3:
+                self.damage = 100.0  # half trained
+                raise KeyboardInterrupt
+
+    model = Impatient()
+    result = search(model, SearchOptions(recovery_steps=10))
+    assert not result.state.finished
+    assert len(result.state.history) == 2
+    assert model.damage < 2  # the best weights are back
+
+
+def test_uneven_bits() -> None:
+    result = search(FakeModel(), budget=Budget(average_bits=4.5))
+    assert sum(result.state.history[0].position.bits) == 27
+    assert set(result.state.history[0].position.bits) == {4, 5}
+    assert result.state.history[0].position.bits[0] == 5  # the noisiest block first
+    assert result.best.figures.average_bits == 4.5
+
+
+def test_a_maximum_of_bops() -> None:
+    free = search(FakeModel()).best.figures
+    result = search(FakeModel(), budget=Budget(max_bops=0.8 * free.bops))
+    assert result.best.excess == 0
+    assert result.best.figures.bops <= 0.8 * free.bops * (1 + 1e-6)
+
+
+def test_a_minimum_of_accuracy() -> None:
+    model = FakeModel()
+    target = round(float(model.trace((4,) * 6).correct[:, -1].mean()) - 0.03, 3)
+    result = search(model, budget=Budget(min_metric=target))
+    assert result.best.figures.metric >= target - 1e-6
+    assert result.best.objective == pytest.approx(result.best.figures.bops / result.state.scales.cost)
+    first = result.state.history[0].position
+    assert result.best.figures.bops <= first.figures.bops
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"average_bits": 2.0}, "average_bits: 2.0 cannot be met with 3 to 6 bits a block: the nearest that can is 3"),
+        ({"average_bits": 7.0}, "the nearest that can is 6"),
+        ({"max_bops": 1000.0}, "max_bops: 1000 BOPs cannot be met: everybody leaving at the first exit"),
+        ({"min_metric": 1.0}, r"min_metric: 1.0 cannot be met at 4 bits on average: the nearest found is 0\."),
+        ({"max_bops": 61000.0}, r"max_bops: 6.1e\+04 BOPs cannot be met at 4 bits on average: the nearest found is"),
+        ({"max_bops": 1.0, "min_metric": 0.5}, "give one of them"),
+        ({"max_bops": -1.0}, "more than 0"),
+        ({"min_metric": 50.0}, "from 0 to 1"),
+    ],
+)
+def test_budgets_that_cannot_be_met(budget: dict[str, Any], message: str) -> None:
+    with pytest.raises(MaqeeError, match=message):
+        search(FakeModel(), budget=Budget(**budget))
+
+
+def test_too_many_exits_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maqee.apq.exact.MOST_EXITS", 2)
+    model = FakeModel()
+    with pytest.raises(MaqeeError, match="the model has 3"):
+        search(model, SearchOptions(last_search="exact"))
+    assert model.asked == ["trace"]
+
+
+def test_a_frontier() -> None:
+    results = search_frontier(FakeModel(), [0.1, 1.0, 3.0, 8.0], SearchOptions(use_bsr=False, recovery_steps=5))
+    figures = [result.best.figures for result in results]
+    assert len(figures) > 1
+    for before, after in pairwise(figures):
+        assert before.bops < after.bops
+        assert before.metric < after.metric
+
+
+def test_a_frontier_does_not_see_a_metric() -> None:
+    with pytest.raises(MaqeeError, match="min_metric"):
+        search_frontier(FakeModel(), [0.5], budget=Budget(min_metric=0.5))
+
+
+def test_passes_are_not_wasted() -> None:
+    """Two passes to begin with, one for every swap tried; block risks once for every position gone on from."""
+    model = FakeModel()
+    history = search(model).state.history
+    swaps = [step for step in history if step.kind == "swap"]
+    assert model.asked.count("trace") == 2 + len(swaps)
+    assert model.asked.count("risks") == 1 + sum(step.accepted for step in swaps)
+
+
+def test_no_exits() -> None:
+    """Without exits only bits are left to choose."""
+
+    class Plain(FakeModel):
+        def trace(self, bits: tuple[int, ...]) -> Any:
+            trace = super().trace(bits)
+            names = ("float_confidence", "confidence", "float_loss", "loss", "float_correct", "correct")
+            return replace(trace, exit_blocks=(6,), **{name: getattr(trace, name)[:, -1:] for name in names})
+
+    result = search(Plain(), SearchOptions(last_search="exact"))
+    assert result.best.thresholds == ()
+    assert result.best.figures.mean_exit == 6
+    assert result.best.bits[0] > 4
+
+
+def test_no_swaps() -> None:
+    result = search(FakeModel(), SearchOptions(max_swaps=0))
+    assert [step.kind for step in result.state.history] == ["start", "last"]
+    assert result.best.bits == (4,) * 6
+
+
+def test_another_search_cannot_go_on() -> None:
+    state = search(FakeModel()).state
+    with pytest.raises(MaqeeError, match="other options or another budget"):
+        search(FakeModel(), SearchOptions(alpha=0.5), state=state)
+    with pytest.raises(MaqeeError, match="other options or another budget"):
+        search(FakeModel(), budget=Budget(average_bits=5), state=state)
+    short = replace(state, now=replace(state.now, bits=(4,)))
+    with pytest.raises(MaqeeError, match="is for 1 blocks, not 6"):
+        search(FakeModel(), state=short)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "maqee-search", "version": 9}', '{"version": 1}'])
+def test_foreign_states(text: str) -> None:
+    with pytest.raises(MaqeeError, match="search state"):
+        SearchState.from_json(text)
+
+
+def test_states_with_other_values() -> None:
+    text = search(FakeModel(), SearchOptions(max_swaps=1)).state.to_json()
+    assert SearchState.from_json(text).to_json() == text
+    with pytest.raises(MaqeeError, match=r"options\.alpha"):
+        SearchState.from_json(text.replace('"alpha": 0.75', '"alpha": "0.75"'))
+    with pytest.raises(MaqeeError, match="more"):
+        SearchState.from_json(text.replace('"alpha": 0.75', '"more": 1, "alpha": 0.75'))
+
+
+def test_threads_do_not_matter() -> None:
+    """Another process with another number of threads gives the same bytes."""
+    program = "from tests.apq.fake_model import FakeModel\nfrom maqee.apq.loop import search\n"
+    program += "print(search(FakeModel(samples=3000)).state.to_json(), end='')"
+    variables = {"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], env={**os.environ, **variables},
+    )  # fmt: skip
+    assert done.stdout == search(FakeModel(samples=3000)).state.to_json()

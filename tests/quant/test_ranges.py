@@ -1,0 +1,130 @@
+"""Ranges from data: quantiles as torch has them, the pair of least error, and data that no grid fits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from maqee.errors import MaqeeError
+from maqee.quant.grids import grid_from_range
+from maqee.quant.ranges import (
+    ERQ_WEIGHT_QUANTILES,
+    REPQ_QUANTILES,
+    check_finite,
+    log_sqrt2_grid,
+    mean_error,
+    minmax,
+    minmax_grid,
+    percentile_grid,
+    quantile_grid,
+    quantile_range,
+)
+
+
+@settings(max_examples=40)
+@given(
+    count=st.integers(1, 3000),
+    rows=st.integers(1, 4),
+    quantiles=st.sampled_from([REPQ_QUANTILES, ERQ_WEIGHT_QUANTILES, (0.75,), (1.0,), (0.5, 0.9)]),
+    seed=st.integers(0, 1000),
+)
+def test_quantiles_agree_with_torch(count: int, rows: int, quantiles: tuple[float, ...], seed: int) -> None:
+    x = torch.randn(rows, count, generator=torch.Generator().manual_seed(seed))
+    lows, highs = quantile_range(x, quantiles)
+    assert lows.shape == highs.shape == (len(quantiles), rows, 1)
+    p = torch.tensor(quantiles)
+    torch.testing.assert_close(highs[..., 0], torch.quantile(x, p, dim=1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(lows[..., 0], torch.quantile(x, 1 - p, dim=1), rtol=1e-4, atol=1e-4)
+
+
+def test_quantiles_by_hand() -> None:
+    """0..10: the 0.95 quantile lies half way between the 9th and the 10th step."""
+    lows, highs = quantile_range(torch.arange(11.0)[None], (0.95,))
+    assert float(highs) == pytest.approx(9.5, abs=1e-5)
+    assert float(lows) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_quantiles_of_more_numbers_than_torch_takes() -> None:
+    """torch.quantile refuses more than 16 million; a ramp shows where the quantiles must be."""
+    x = torch.arange(17_000_000, dtype=torch.float32)[None] / 17_000_000
+    lows, highs = quantile_range(x, (0.99999,))
+    assert float(highs) == pytest.approx(0.99999, abs=1e-6)
+    assert float(lows) == pytest.approx(0.00001, abs=1e-6)
+
+
+def test_minmax_clips_nothing() -> None:
+    rows = torch.randn(5, 100)
+    low, high = minmax(rows)
+    assert low.shape == high.shape == (5, 1)
+    grid = minmax_grid(rows, 4)
+    assert ((grid(rows) - rows).abs() <= 0.5001 * grid.scale).all()
+
+
+@settings(max_examples=20)
+@given(bits=st.integers(2, 8), seed=st.integers(0, 50))
+def test_the_pair_of_least_error_is_taken_row_by_row(bits: int, seed: int) -> None:
+    rows = torch.randn(3, 5000, generator=torch.Generator().manual_seed(seed)) ** 3
+    chosen = mean_error(quantile_grid(rows, bits), rows)
+    by_hand = torch.stack(
+        [
+            (grid_from_range(row.quantile(1 - p), row.quantile(p), bits)(row) - row).square().mean()
+            for row in rows
+            for p in REPQ_QUANTILES
+        ]
+    ).view(3, -1)
+    torch.testing.assert_close(chosen.float(), by_hand.amin(dim=1), rtol=1e-3, atol=1e-6)
+
+
+def test_outliers_are_cut_off_where_that_pays() -> None:
+    rows = torch.randn(1, 20000)
+    rows[0, 0] = 12.0
+    assert float(mean_error(quantile_grid(rows, 4), rows)) < 0.5 * float(mean_error(minmax_grid(rows, 4), rows))
+
+
+def test_percentile_grid_is_one_pair() -> None:
+    rows = torch.randn(2, 1000)
+    low, high = quantile_range(rows, (0.99,))
+    expected = grid_from_range(low[0], high[0], 4)
+    grid = percentile_grid(rows, 4, 0.99)
+    assert torch.equal(grid.scale, expected.scale)
+    assert torch.equal(grid.zero, expected.zero)
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_log_grid_takes_the_quantile_of_least_error(bits: int) -> None:
+    rows = torch.softmax(4 * torch.randn(1, 300, 40), -1).reshape(1, -1)
+    grid = log_sqrt2_grid(rows, bits)
+    assert any(torch.isclose(grid.scale.squeeze(), rows.quantile(p), rtol=1e-4) for p in REPQ_QUANTILES)
+    assert float(grid(torch.zeros(1))) == 0.0
+
+
+def test_log_grid_of_nothing_but_zeros() -> None:
+    rows = torch.zeros(1, 10)
+    assert torch.equal(log_sqrt2_grid(rows, 4)(rows), rows)
+
+
+@settings(max_examples=40)
+@given(st.floats(-5, 5, width=32), st.integers(2, 8))
+def test_constants(value: float, bits: int) -> None:
+    rows = torch.full((2, 50), value)
+    for grid in (minmax_grid(rows, bits), quantile_grid(rows, bits)):
+        torch.testing.assert_close(grid(rows), rows)
+
+
+def test_error_in_pieces_is_the_error_of_the_whole() -> None:
+    rows = torch.randn(3, 1001)
+    grid = minmax_grid(rows, 3)
+    whole = (grid(rows) - rows).square().mean(dim=1)
+    torch.testing.assert_close(mean_error(grid, rows, chunk=64).float(), whole)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_named(bad: float) -> None:
+    x: Tensor = torch.ones(4, 4)
+    x[1, 2] = bad
+    with pytest.raises(MaqeeError, match=r"The weight of blocks\.3 holds 1 values that are not finite"):
+        check_finite(x, "The weight of blocks.3")
+    assert check_finite(torch.ones(2), "x").sum() == 2
