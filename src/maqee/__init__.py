@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from maqee.compress import compress as compress
+    from maqee.compress import load as load
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.exits import EarlyExitModel as EarlyExitModel
@@ -23,6 +25,8 @@ _HOME = {
     "MaqeeError": "maqee.errors",
     "Policy": "maqee.exits",
     "add_exits": "maqee.exits",
+    "compress": "maqee.compress",
+    "load": "maqee.compress",
     "load_backbone": "maqee.models",
     "open_data": "maqee.data",
     "read_recipe": "maqee.train",

@@ -169,6 +169,8 @@ def test_more_starts_are_never_worse() -> None:
         chosen = choose_thresholds(problem, (0.8,) * 3)
         assert not better(coordinate_search(problem, (0.8,) * 3), chosen)
         assert not better(shared_threshold(problem), chosen)
+        for depth in range(3):  # everybody at the same depth
+            assert not better(evaluated(problem, (NEVER,) * depth + (0.0,) * (3 - depth)), chosen)
 
 
 def test_least_cost_with_an_accuracy() -> None:

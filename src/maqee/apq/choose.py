@@ -42,9 +42,12 @@ def shared_threshold(problem: ExitProblem) -> Found:
 
 
 def _starts(problem: ExitProblem, start: Sequence[float]) -> list[tuple[float, ...]]:
-    starts = [tuple(start), (NEVER,) * problem.exits, shared_threshold(problem).thresholds]
+    closed = (NEVER,) * problem.exits
+    starts = [tuple(start), closed, shared_threshold(problem).thresholds]
     if problem.limit is not None:
         starts += _priced(problem, starts)
+    # Everybody at the same depth: far from each other, and BSR, which is nothing there, makes each a trap.
+    starts += [(*closed[:index], *(0.0,) * (problem.exits - index)) for index in range(problem.exits)]
     return list(dict.fromkeys(starts))
 
 

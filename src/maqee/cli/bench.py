@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Measure this machine: gradients under torch.compile, speed of early exit, cost of fitting a quantization.",
+    help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery.",
     no_args_is_help=True,
 )
 
@@ -93,6 +93,65 @@ def quantize(
             f"{row['method']:<12}{row['fit_seconds']:>9.2f}{row['pass_seconds']:>9.2f}{row['passes']:>9.2f}"
             f"{row['peak_bytes'] / gib:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
         )
+    _write(out, result)
+
+
+@app.command()
+def recovery(
+    model: Model = "vit-small",
+    batch: Annotated[int, typer.Option(help="Images.", min=1)] = 256,
+    repeats: Annotated[int, typer.Option(help="Timed steps.", min=1)] = 10,
+    compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
+    device: Device = None,
+    out: Out = None,
+) -> None:
+    """Time a training step of a quantized model against the same step in float, side by side."""
+    from maqee.evaluate.recovery_speed import measure_recovery
+
+    result = measure_recovery(model, batch, repeats, device, compile)
+    seconds = result["seconds"]
+    typer.echo(
+        f"{model}, batch {batch}: a step takes {1000 * seconds['float']:.1f} ms in float and "
+        f"{1000 * seconds['quantized']:.1f} ms quantized, {result['multiple']:.2f} times as long; "
+        f"gradient norm {result['gradient_norm']}"
+    )
+    _write(out, result)
+
+
+@app.command()
+def search(
+    model: Model = "vit-tiny",
+    exits: Exits = "lgvit",
+    samples: Annotated[int, typer.Option(help="Calibration images.", min=2)] = 128,
+    scored: Annotated[
+        int | None, typer.Option(help="Images that single blocks are run on; half of them when left out.", min=1)
+    ] = None,
+    method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "erq",
+    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 3,
+    threads: Annotated[
+        int | None, typer.Option(help="Of the processor; torch's own choice when left out.", min=1)
+    ] = None,
+    device: Device = None,
+    out: Out = None,
+) -> None:
+    """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
+    from maqee.evaluate.search_cost import search_cost
+
+    result = search_cost(model, exits, samples, scored, method, repeats, threads, device)
+    typer.echo(
+        f"{model} by {method}, {samples} images, {result['scored']} for single blocks, {result['device']}, "
+        f"{result['threads']} threads"
+    )
+    typer.echo(f"{'':<28}{'passes':>8}{'seconds':>10}{'of a pass':>11}")
+    typer.echo(f"{'calibration pass':<28}{1:>8}{result['pass_seconds']:>10.2f}{1:>11.2f}")
+    for name, key in (("one step of the search", "step"), ("running the model anew", "plain")):
+        row = result[key]
+        typer.echo(f"{name:<28}{row['passes']:>8.3g}{row['seconds']:>10.2f}{row['of_a_pass']:>11.2f}")
+    arrays = result["arrays"]
+    typer.echo(
+        f"On arrays of {arrays['samples']} samples and {arrays['exits']} exits: a sweep of thresholds "
+        f"{1000 * arrays['grid_sweep_seconds']:.2f} ms, the exact optimum {arrays['exact_seconds']:.2f} s"
+    )
     _write(out, result)
 
 

@@ -9,7 +9,7 @@ import typer
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A folder written by `maqee train`.")],
+    run: Annotated[Path, typer.Argument(help="A folder written by `maqee train` or `maqee compress`.")],
     path: Annotated[Path | None, typer.Option(help="Where the data lies now; the recipe's path when left out.")] = None,
     split: Annotated[str, typer.Option(help="test or calibration.")] = "test",
     stage: Annotated[str | None, typer.Option(help="e.g. 2-joint; the last one when left out.")] = None,
@@ -20,15 +20,24 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate every exit, and one shared threshold swept from eager to never."""
+    from maqee.compress.folder import is_compressed
+    from maqee.errors import MaqeeError
+    from maqee.evaluate.compressed import evaluate_compressed
     from maqee.evaluate.run import evaluate_run
-    from maqee.evaluate.tables import exit_table, policy_table
+    from maqee.evaluate.tables import compressed_table, exit_table, policy_table
     from maqee.io import write_json
 
-    result = evaluate_run(run, path=path, split=split, stage=stage, device=device, task=task)
-    typer.echo(exit_table(result))
-    if result["policies"]:
-        typer.echo("")
-        typer.echo(policy_table(result))
+    if is_compressed(run):
+        if stage is not None or task is not None:
+            raise MaqeeError(f"{run} holds a compressed model: --stage and --task are for folders of maqee train.")
+        result = evaluate_compressed(run, path=path, split=split, device=device)
+        typer.echo(compressed_table(result))
+    else:
+        result = evaluate_run(run, path=path, split=split, stage=stage, device=device, task=task)
+        typer.echo(exit_table(result))
+        if result["policies"]:
+            typer.echo("")
+            typer.echo(policy_table(result))
     if out is not None:
         write_json(out, result)
         typer.echo(f"Written to {out}.")

@@ -109,7 +109,7 @@ class ModelMeasure:
             drift=torch.cat(drift).numpy(),
             noise=torch.cat(noise).numpy(),
             parts=tuple(self.reference.parts()),
-            bits=self._bit_settings(bits),
+            bits=bit_settings(self.quantized, bits),
             task=self.task.name,
             model=self.model_hash,
         )
@@ -217,17 +217,19 @@ class ModelMeasure:
             return self._reference_blocks[index]
         return self._run_blocks(self.reference, self.batches[index][0])[1]
 
-    def _bit_settings(self, bits: BlockBits) -> BitSettings:
-        settings = self.quantized.settings
-        usual = Bits(settings.weight_bits, settings.act_bits)
-        return BitSettings(
-            weights=bits,
-            activations=settings.act_bits,
-            patch=_pair(settings.patch),
-            classifier=_pair(settings.classifier),
-            head=_pair(settings.heads or usual),
-            merge=_pair(usual),
-        )
+
+def bit_settings(quantized: QuantizedModel, bits: BlockBits) -> BitSettings:
+    """Bits of every part for the cost model, as the quantized model has them."""
+    settings = quantized.settings
+    usual = Bits(settings.weight_bits, settings.act_bits)
+    return BitSettings(
+        weights=bits,
+        activations=settings.act_bits,
+        patch=_pair(settings.patch),
+        classifier=_pair(settings.classifier),
+        head=_pair(settings.heads or usual),
+        merge=_pair(usual),
+    )
 
 
 def _pair(bits: Bits) -> tuple[int, int]:

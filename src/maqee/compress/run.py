@@ -18,13 +18,14 @@ from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import evaluation_batch
 from maqee.exits import EarlyExitModel
-from maqee.io import write_text
+from maqee.io import write_json, write_text
 from maqee.progress import steps as show_steps
 from maqee.quant import QuantizedModel, QuantSettings, quantize
 from maqee.quant.artifact import save_quantized
 from maqee.tasks import tasks
 
-SEARCH, PLAN, TRACE, SNAPSHOTS = "search.json", "plan.json", "trace.safetensors", "snapshots"
+SEARCH, PLAN, TRACE, PREPROCESSING = "search.json", "plan.json", "trace.safetensors", "preprocessor_config.json"
+SNAPSHOTS, UNRECOVERED = "snapshots", "unrecovered"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Compressed:
     quantized: QuantizedModel
     trace: Trace
     finished: bool
+
+    @property
+    def model(self) -> EarlyExitModel:
+        """The network."""
+        assert isinstance(self.quantized.model, EarlyExitModel)
+        return self.quantized.model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +102,8 @@ def compress(
         budget: average bits, and the most cost or the least metric.
         search_options: how to search.
         options: everything else that decides the result.
-        out: folder for plan, trace, model and the state of the search; nothing is written when left out.
+        out: folder for plan, trace, model and the state of the search; nothing is written when left out. With
+            training at the end, its folder "unrecovered" holds what was there before it.
         device: the GPU if there is one.
         test: test images, only to make sure that none of them is among the calibration images.
         show: progress with the time left.
@@ -114,12 +122,13 @@ def compress(
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     reference = model.to(target).eval()
     fitting, measuring = draw_images(calibration, options)
-    quantized = _fit(reference, fitting, how, options, target)
+    widths = tuple(range(how.bit_min, how.bit_max + 1))
+    quantized = fit_model(reference, fitting, widths, options, target)
     recovery = None
     if trains and train is not None and out is not None:
         folder = out / "training"
         recovery = Recovery(reference, train, task, options.recovery, options.seed, folder, target)
-    batches = _load(measuring, reference, target)
+    batches = load_batches(measuring, reference, target)
     measure = ModelMeasure(
         reference,
         quantized,
@@ -131,14 +140,14 @@ def compress(
         out / SNAPSHOTS if out is not None else None,
     )
     result = _search(measure, how, budget, options, out, show)
-    if result.state.finished and options.recovery_steps and recovery is not None:
+    done = _conclude(model, quantized, result, budget, options)
+    if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
+        _write(out / UNRECOVERED, done)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
-    quantized.set_block_bits(result.best.bits)
-    plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed)
-    plan = replace(plan, budget=budget)
+        done = _conclude(model, quantized, result, budget, options)
     if out is not None:
-        _write(out, plan, quantized, result.trace)
-    return Compressed(plan, quantized, result.trace, result.state.finished)
+        _write(out, done)
+    return done
 
 
 def draw_images(calibration: ImageSet, options: CompressOptions) -> tuple[ImageSet, ImageSet]:
@@ -159,16 +168,20 @@ def other_images(calibration: ImageSet, options: CompressOptions) -> list[int]:
     return [int(index) for index in order[options.fit_images + options.samples :]]
 
 
-def _fit(
-    reference: EarlyExitModel, fitting: ImageSet, how: SearchOptions, options: CompressOptions, device: torch.device
+def fit_model(
+    reference: EarlyExitModel,
+    fitting: ImageSet,
+    widths: tuple[int, ...],
+    options: CompressOptions,
+    device: torch.device,
 ) -> QuantizedModel:
-    """Fit the method at every width that the search may use."""
+    """Fit the method at several widths."""
     [(images, _)] = eval_batches(fitting, reference.backbone.preprocessing, len(fitting), device)
-    widths = tuple(range(how.bit_min, how.bit_max + 1))
     return quantize(reference, images, options.method, replace(options.quantization, widths=widths))
 
 
-def _load(measuring: ImageSet, reference: EarlyExitModel, device: torch.device) -> Sequence[Batch]:
+def load_batches(measuring: ImageSet, reference: EarlyExitModel, device: torch.device) -> Sequence[Batch]:
+    """Calibration images on the device."""
     size = evaluation_batch(reference.backbone)
     return list(eval_batches(measuring, reference.backbone.preprocessing, size, device))
 
@@ -177,8 +190,8 @@ def _search(
     measure: ModelMeasure, how: SearchOptions, budget: Budget, options: CompressOptions, out: Path | None, show: bool
 ) -> SearchResult:
     """Search, or go on with a search; with training at the end, what must be reached is judged after it."""
-    if options.recovery_steps:
-        budget = replace(budget, min_metric=None)
+    if options.recovery_steps and budget.min_metric is not None:
+        budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how))
     state = None
     if out is not None and (out / SEARCH).exists():
         state = SearchState.from_json((out / SEARCH).read_text(encoding="utf-8"), str(out / SEARCH))
@@ -195,7 +208,28 @@ def _search(
         return search(measure, how, budget, state, on_step)
 
 
-def _write(out: Path, plan: Plan, quantized: QuantizedModel, trace: Trace) -> None:
-    save_quantized(quantized, out)
-    trace.save(out / TRACE)
-    plan.save(out / PLAN)
+def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOptions) -> float:
+    """A target that can be met before training, with a policy like the one that will meet the real one after it.
+
+    As far below the quantized model's full-depth metric as the real target is below the full-precision model's.
+    """
+    assert budget.min_metric is not None
+    depth = measure.depth
+    trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
+    full, quantized = (float(correct[:, -1].mean()) for correct in (trace.float_correct, trace.correct))
+    return max(0.0, min(budget.min_metric, quantized - max(0.0, full - budget.min_metric)))
+
+
+def _conclude(
+    model: EarlyExitModel, quantized: QuantizedModel, result: SearchResult, budget: Budget, options: CompressOptions
+) -> Compressed:
+    quantized.set_block_bits(result.best.bits)
+    plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed)
+    return Compressed(replace(plan, budget=budget), quantized, result.trace, result.state.finished)
+
+
+def _write(folder: Path, done: Compressed) -> None:
+    save_quantized(done.quantized, folder)
+    done.trace.save(folder / TRACE)
+    done.plan.save(folder / PLAN)
+    write_json(folder / PREPROCESSING, done.model.backbone.preprocessing.to_json())

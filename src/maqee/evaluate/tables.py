@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maqee.apq import Plan
 
 _FACTS = {"block", "head", "score", "loss", "confidence", "macs"}  # of an exit, beside its metrics
 
@@ -36,6 +39,62 @@ def policy_table(result: dict[str, Any]) -> str:
             f"{row['macs'] / full:>8.1%}   {mass}"
         )
     return "\n".join(lines)
+
+
+def plan_table(plan: Plan) -> str:
+    """A plan as it was found, with figures of the calibration images."""
+    got = plan.got
+    thresholds = " ".join("never" if value > 1 else f"{value:.2f}" for value in plan.thresholds)
+    mass = " ".join(f"{share:.0%}" for share in got.exit_mass)
+    return "\n".join(
+        [
+            f"bits per block       {' '.join(map(str, plan.bits))} (average {got.average_bits:g})",
+            f"exits after block    {' '.join(map(str, plan.exit_blocks))}",
+            f"thresholds           {thresholds}",
+            f"leaving              {mass}",
+            f"on calibration       {got.metric:.2%} at mean exit {got.mean_exit:.2f}, {got.bops:.3e} BOPs (simulated)",
+        ]
+    )
+
+
+def compressed_table(result: dict[str, Any]) -> str:
+    """What a plan does, beside shared thresholds on the same quantized model."""
+    lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
+    lines.append(f"bits {' '.join(map(str, result['bits']))}" + (", recovered" if result["recovered"] else ""))
+    lines += _policy_lines([("plan", result["plan"])], result["metric"])
+    lines.append("least cost for a metric on calibration images of")
+    frontier = [(f"  {row['calibration_target']:.2%}", row) for row in result["frontier"]]
+    lines += _policy_lines(frontier, result["metric"])[1:]
+    lines.append("one threshold for all exits")
+    shared = [(f"  {_threshold(row)}", row) for row in result["shared_thresholds"]]
+    return "\n".join([*lines, *_policy_lines(shared, result["metric"])[1:]])
+
+
+def baseline_table(result: dict[str, Any]) -> str:
+    """Methods with the same exits, at shared thresholds."""
+    lines = [f"{result['data']}, {result['images']} images, model {result['model']}"]
+    for row in result["rows"]:
+        bits = "" if row["bits"] is None else f", bits {' '.join(map(str, row['bits']))}"
+        exits = "  ".join(f"{entry['block']}: {entry[row['metric']]:.2%}" for entry in row["exits"])
+        lines += ["", f"{row['method']}{bits} ({row['accuracy_is']}); exits {exits}"]
+        shared = [(_threshold(entry), entry) for entry in row["shared_thresholds"]]
+        lines += _policy_lines(shared, row["metric"])
+    return "\n".join(lines)
+
+
+def _policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str) -> list[str]:
+    """A heading and one line for each named policy."""
+    lines = [f"{'threshold':<12}{metric:>10}{'mean exit':>11}{'BOPs':>12}{'of FP32':>9}   leaving at each exit"]
+    for name, row in rows:
+        mass = " ".join(f"{share:.0%}" for share in row["exit_mass"])
+        figures = f"{row[metric]:>10.2%}{row['mean_exit']:>11.2f}{row['bops']:>12.3e}"
+        lines.append(f"{name:<12}{figures}{row['share_of_full_precision']:>9.2%}   {mass}")
+    return lines
+
+
+def _threshold(row: dict[str, Any]) -> str:
+    threshold = row["thresholds"][0]
+    return "never" if threshold > 1 else f"{threshold:.2f}"
 
 
 def _width(name: str) -> int:

@@ -174,6 +174,13 @@ class EarlyExitModel(nn.Module):
         assert whole is not None
         return whole
 
+    def use_confidence(self, confidence: Confidence) -> None:
+        """Decide by another confidence from now on."""
+        self.confidence = confidence
+        for segment in self.segments:
+            if isinstance(segment, Segment):
+                segment.confidence = confidence
+
     def compilable(self) -> list[nn.Module]:
         """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
         return [*self.backbone.blocks, *self.heads]

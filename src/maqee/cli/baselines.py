@@ -1,0 +1,41 @@
+"""`maqee baselines`: uniform bits and shared thresholds, to compare a plan with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def baselines(
+    model: Annotated[Path, typer.Option(help="A model with exits: a run folder of `maqee train`, or one stage of it.")],
+    data: Annotated[str, typer.Option(help="Data set that it was trained on (see `maqee ls`).")],
+    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
+    task: Annotated[str, typer.Option(help="Task (see `maqee ls`).")] = "classification",
+    methods: Annotated[str, typer.Option(help="Quantization methods, separated by commas.")] = "repq,erq,mptq",
+    bits: Annotated[int, typer.Option(help="Weight bits of every block; mptq spreads as many by its own choice.")] = 4,
+    samples: Annotated[int, typer.Option(help="Calibration images for mptq's choice of bits.")] = 1024,
+    seed: Annotated[int, typer.Option(help="Of the draw of calibration images.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+) -> None:
+    """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
+    from maqee.compress import CompressOptions
+    from maqee.evaluate.compressed import compare_baselines
+    from maqee.evaluate.tables import baseline_table
+    from maqee.io import write_json
+    from maqee.quant import QuantSettings
+
+    options = CompressOptions(
+        task=task,
+        quantization=QuantSettings(weight_bits=bits),
+        samples=samples,
+        scored=samples // 2,
+        seed=seed,
+    )
+    result = compare_baselines(model, data, data_root, methods.split(","), options, device)
+    typer.echo(baseline_table(result))
+    if out is not None:
+        write_json(out, result)
+        typer.echo(f"Written to {out}.")

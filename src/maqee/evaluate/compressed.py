@@ -1,0 +1,177 @@
+"""Figures of a compressed model on test images, and of the baselines it is compared with. All are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maqee.apq import (
+    BitSettings,
+    Scales,
+    SearchOptions,
+    Trace,
+    bops,
+    choose_thresholds,
+    exit_costs,
+    greedy_bits,
+    least_cost_problem,
+)
+from maqee.compress.folder import SOURCE, check_classes, find_model, load
+from maqee.compress.measure import ModelMeasure, bit_settings
+from maqee.compress.run import TRACE, CompressOptions, draw_images, fit_model, load_batches
+from maqee.data import ImageSet, Splits, open_data
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluate.exits import measure_exits, metric_figures, policy_figures
+from maqee.exits import NEVER, EarlyExitModel, Policy
+from maqee.io import read_json
+from maqee.models.digest import weights_digest
+from maqee.quant import QuantizedModel
+from maqee.tasks import Task, tasks
+
+DROPS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.026, 0.035, 0.05)  # of the full-precision metric
+STANDARD_THRESHOLDS = (0.6, 0.7, 0.8, 0.9, NEVER)
+
+
+def evaluate_compressed(
+    run: Path, path: Path | None = None, split: str = "test", device: str | None = None
+) -> dict[str, Any]:
+    """The plan's policy, every exit, and shared thresholds on the same quantized model.
+
+    Args:
+        run: a folder written by `maqee compress`.
+        path: where the data lies now.
+        split: "test" or "calibration".
+        device: the GPU if there is one.
+    """
+    compressed = load(run)
+    plan, model = compressed.plan, compressed.model
+    source = read_json(run / SOURCE)["data"]
+    splits = open_data(source["data"], path or source["path"], source["holdout"], source["seed"])
+    if split not in ("test", "calibration"):
+        raise MaqeeError(f"--split {split!r} is not one of test, calibration.")
+    data = splits.test if split == "test" else splits.calibration
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    trace = Trace.load(run / TRACE)
+    wanted, policies = frontier_policies(trace)
+    figures = measure_quantized(model.to(target), plan.bit_settings, data, tasks[plan.task], [plan.policy, *policies])
+    for row, target_metric in zip(figures["frontier"], wanted, strict=True):
+        row["calibration_target"] = round(target_metric, 6)
+    return {
+        "run": run.name,
+        "data": data.name,
+        "images": len(data),
+        "method": plan.method,
+        "bits": list(plan.bits),
+        "seed": plan.seed,
+        "recovered": any(step.kind == "recovery" and step.accepted for step in plan.history),
+        "full_precision_on_calibration": round(float(trace.float_correct[:, -1].mean()), 6),
+        **figures,
+        "environment": describe_environment(),
+    }
+
+
+def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
+    """The cheapest policies that lose at most so much of the full-precision, full-depth metric on calibration samples.
+
+    Returns:
+        The metrics asked for and the policies; metrics that the quantized model does not reach are left out.
+    """
+    full = float(trace.float_correct[:, -1].mean())
+    scales = Scales(cost=float(exit_costs(trace)[-1]))
+    wanted, policies = [], []
+    for drop in DROPS:
+        problem = least_cost_problem(trace, full - drop, scales.cost)
+        found = choose_thresholds(problem, (0.8,) * trace.exits)
+        if found.excess <= 0:
+            wanted.append(full - drop)
+            policies.append(Policy(found.thresholds))
+    return wanted, policies
+
+
+def measure_quantized(
+    model: EarlyExitModel, bits: BitSettings, data: ImageSet, task: Task, policies: Sequence[Policy] = ()
+) -> dict[str, Any]:
+    """Every exit's metric; metric, mean exit and cost of a plan's policy, a frontier's, and of shared thresholds."""
+    shared = [Policy.same(threshold, model.num_exits) for threshold in STANDARD_THRESHOLDS]
+    measured = measure_exits(model, data, task, [*policies, *shared], show=True)
+    rows = [
+        policy_figures(model, measured.record, policy, bits, metric_figures(task, metric))
+        for policy, metric in zip([*policies, *shared], measured.policies, strict=True)
+    ]
+    full = bops(model.parts(), BitSettings.uniform(32, 32, model.backbone.depth))
+    for row in rows:
+        row["share_of_full_precision"] = row["bops"] / full
+    exits: list[dict[str, Any]] = [
+        {"block": block, **metric_figures(task, metric)}
+        for block, metric in zip(model.exit_blocks, measured.exits, strict=True)
+    ]
+    found: dict[str, Any] = {"task": task.name, "metric": task.metric_name, "accuracy_is": "simulated", "exits": exits}
+    if policies:
+        found |= {"plan": rows[0], "frontier": rows[1 : len(policies)]}
+    return found | {"shared_thresholds": rows[len(policies) :]}
+
+
+def compare_baselines(
+    model: Path,
+    data: str,
+    data_root: Path | None,
+    methods: Sequence[str],
+    options: CompressOptions,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Full precision and uniform bits by several methods, with the same exits and shared thresholds.
+
+    MPTQ gets the bits of its own greedy choice, with the same average.
+    """
+    folder, recipe = find_model(model)
+    task = tasks[options.task]
+    network = EarlyExitModel.load(folder, task.confidence)
+    splits = open_data(data, data_root, recipe.get("data", {}).get("holdout"), recipe.get("seed", 0))
+    check_classes(network, splits)
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    network = network.to(target).eval()
+    full = BitSettings.uniform(32, 32, network.backbone.depth)
+    rows: list[dict[str, Any]] = [
+        {"method": "float", "bits": None, **measure_quantized(network, full, splits.test, task)}
+    ]
+    rows[0]["accuracy_is"] = "full precision, policies simulated"
+    for method in methods:
+        quantized = _fit_baseline(network, splits, replace(options, method=method), target)
+        assert isinstance(quantized.model, EarlyExitModel)
+        bits = quantized.block_bits
+        figures = measure_quantized(quantized.model, bit_settings(quantized, bits), splits.test, task)
+        rows.append({"method": method, "bits": list(bits), **figures})
+    return {
+        "model": "/".join(folder.resolve().parts[-2:]),
+        "weights": weights_digest(network),
+        "data": splits.test.name,
+        "images": len(splits.test),
+        "seed": options.seed,
+        "rows": rows,
+        "environment": describe_environment(),
+    }
+
+
+def _fit_baseline(
+    network: EarlyExitModel, splits: Splits, options: CompressOptions, device: torch.device
+) -> QuantizedModel:
+    """A method at uniform bits; MPTQ at the bits that it chooses."""
+    fitting, measuring = draw_images(splits.calibration, options)
+    how = SearchOptions()
+    average = options.quantization.weight_bits
+    if options.method != "mptq":
+        return fit_model(network, fitting, (average,), options, device)
+    widths = tuple(range(how.bit_min, how.bit_max + 1))
+    quantized = fit_model(network, fitting, widths, options, device)
+    batches = load_batches(measuring, network, device)
+    measure = ModelMeasure(network, quantized, batches, tasks[options.task], "", options.scored)
+    uniform = (average,) * measure.depth
+    trace = measure.trace(uniform)
+    risks = measure.block_risks(uniform, [widths] * measure.depth, path=False)
+    quantized.set_block_bits(greedy_bits(trace, risks, average * measure.depth, how))
+    return quantized
