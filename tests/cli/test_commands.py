@@ -80,7 +80,7 @@ def test_error_is_one_sentence_without_traceback() -> None:
 
 def test_ls_names_everything() -> None:
     output = invoke("ls").output
-    for name in ("vit-base", "global-s2", "cifar100", "lgvit-heads", "digits"):
+    for name in ("vit-base", "global-s2", "erq", "cifar100", "lgvit-heads", "digits"):
         assert name in output
 
 

@@ -2,7 +2,8 @@
 
 Cross-entropy has no upper bound, so no finite sample limits its mean; the 0-1 loss lies in 0..1 and the Brier score in
 0..2. With the labels of the data these give the performance gap; with the full-depth prediction in place of the label
-they give the consistency gap, which needs no labels (Jazbec et al. 2024).
+they give the consistency gap, which needs no labels (Jazbec et al. 2024). "score" is 1 - score of any task whose score
+of an image lies in 0..1: segmentation, detection.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from maqee.errors import MaqeeError
 
 Array = NDArray[np.float64]
-LossName = Literal["zero-one", "brier"]
-BOUNDS: dict[str, float] = {"zero-one": 1.0, "brier": 2.0}  # B: the largest value a gap of two losses can take
+LossName = Literal["zero-one", "brier", "score"]
+BOUNDS: dict[str, float] = {
+    "zero-one": 1.0,
+    "brier": 2.0,
+    "score": 1.0,
+}  # B: the largest value a gap of two losses can take
 
 
 def zero_one_losses(probabilities: ArrayLike, labels: ArrayLike) -> Array:

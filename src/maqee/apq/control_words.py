@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_LOSS_WORDS = {"zero-one": "0-1 loss", "brier": "Brier score"}
+_LOSS_WORDS = {"zero-one": "0-1 loss", "brier": "Brier score", "score": "1 - score of an image"}
 
 
 def statement(method: str, loss: str, epsilon: float, delta: float, n: int, never: bool) -> str:
@@ -10,7 +10,7 @@ def statement(method: str, loss: str, epsilon: float, delta: float, n: int, neve
 
     Args:
         method: naive, crc, ucb or ltt.
-        loss: zero-one or brier.
+        loss: zero-one, brier or score.
         epsilon: tolerated risk.
         delta: tolerated probability of failure (ucb and ltt).
         n: number of calibration samples.

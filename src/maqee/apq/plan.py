@@ -11,6 +11,7 @@ from pathlib import Path
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.bits import BlockBits
 from maqee.apq.budget import Budget
+from maqee.apq.control import Guarantee
 from maqee.apq.cost import Bits, BitSettings
 from maqee.apq.figures import Figures
 from maqee.apq.loop import SearchResult
@@ -58,6 +59,7 @@ class Plan:
         options: of the search.
         scales: what risks and cost were divided by.
         history: all steps of the search; empty for a plan made by hand.
+        guarantee: what is promised about the thresholds, if anything; a plan without says nothing about it.
     """
 
     __pydantic_config__ = STRICT
@@ -77,6 +79,7 @@ class Plan:
     options: SearchOptions = field(default_factory=SearchOptions)
     scales: Scales = field(default_factory=Scales)
     history: tuple[Step, ...] = ()
+    guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         depth, exits = len(self.bits), len(self.exit_blocks)
@@ -92,6 +95,11 @@ class Plan:
         for index, step in enumerate(self.history):
             _check_length(f"history.{index}.position.bits", step.position.bits, depth, "blocks")
             _check_length(f"history.{index}.position.thresholds", step.position.thresholds, exits, "exits")
+        if self.guarantee is not None and self.guarantee.thresholds != self.thresholds:
+            raise MaqeeError(
+                f"guarantee.thresholds: {list(self.guarantee.thresholds)} are not the plan's "
+                f"{list(self.thresholds)}: a promise is about one policy only."
+            )
         _ = self.bit_settings  # widths outside 1..32 are an error now, not later
 
     @property
@@ -114,7 +122,10 @@ class Plan:
 
     def to_json(self) -> str:
         """Canonical JSON: equal plans give equal bytes."""
-        return to_json({"format": "maqee-plan", "version": VERSION, **asdict(self)})
+        values = asdict(self)
+        if self.guarantee is None:
+            del values["guarantee"]
+        return to_json({"format": "maqee-plan", "version": VERSION, **values})
 
     def save(self, path: Path) -> None:
         """Write a JSON file."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
 
-from maqee.cli import baselines, bench, compress, cost, demo, evaluate, list_, quantize, train, what
+from maqee.cli import baselines, bench, compress, cost, demo, diagnose, evaluate, list_, quantize, search, train, what
 from maqee.errors import MaqeeError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("quantize")(quantize.quantize)
 app.command("compress")(compress.compress)
+app.command("search")(search.search)
+app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)

@@ -13,24 +13,42 @@ def compress(
     data: Annotated[str, typer.Option(help="Data set that it was trained on (see `maqee ls`).")],
     out: Annotated[Path, typer.Option(help="New folder for plan, trace and model.")],
     data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
-    task: Annotated[str, typer.Option(help="Task (see `maqee ls`).")] = "classification",
+    task: Annotated[str | None, typer.Option(help="Task (see `maqee ls`); the one it was trained for.")] = None,
     method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "erq",
     avg_bits: Annotated[float, typer.Option(help="Average weight bits of the blocks.")] = 4.0,
     max_bops: Annotated[float | None, typer.Option(help="Most expected BOPs of an image.")] = None,
     min_accuracy: Annotated[
-        float | None, typer.Option(help="Least accuracy (or the task's own metric) on calibration images, 0..1.")
+        float | None,
+        typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
     ] = None,
     solver: Annotated[str, typer.Option(help="coordinate (the paper's) or exact, for thresholds and bits.")] = (
         "coordinate"
     ),
     lambda_outer: Annotated[float, typer.Option(help="Price of cost when thresholds are chosen.")] = 0.5,
     patch: Annotated[str, typer.Option(help="Bits of the patch embedding, as 8/8, or float.")] = "float",
-    samples: Annotated[int, typer.Option(help="Calibration images that risks are measured on.")] = 1024,
+    classifier: Annotated[
+        str, typer.Option(help="Bits of the final classifier (of a detector: both final heads), likewise.")
+    ] = "float",
+    samples: Annotated[
+        int, typer.Option(help="Calibration images that risks are measured on, or as many as there are.")
+    ] = 1024,
+    fit_images: Annotated[int, typer.Option(help="Further calibration images that grids are fitted on.")] = 32,
     recover: Annotated[int, typer.Option(help="Training steps at the end; 0 is none.")] = 0,
     recover_swaps: Annotated[int, typer.Option(help="Training steps after every swap of bits.")] = 0,
-    batch: Annotated[int, typer.Option(help="Images of a training step.")] = 256,
+    batch: Annotated[int | None, typer.Option(help="Images of a training step; 256, fewer if they are large.")] = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate of recovery.")] = 1e-4,
+    exit_weights: Annotated[
+        str, typer.Option(help="Weights of exits in recovery: mass (of the policy) or depth.")
+    ] = "mass",
     bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16, compiled.")] = False,
+    risk: Annotated[
+        str | None, typer.Option(help="Promise a small gap to full depth: crc, ucb or ltt, with --epsilon.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The gap that --risk may leave.")] = None,
+    delta: Annotated[float, typer.Option(help="Probability with which ucb and ltt may fail.")] = 0.1,
+    risk_loss: Annotated[
+        str | None, typer.Option(help="zero-one or brier, for classification; other tasks use 1 - score.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
 ) -> None:
@@ -40,12 +58,15 @@ def compress(
     """
     from maqee.apq import Budget
     from maqee.compress import CompressOptions, RecoverySettings, compress_folder
+    from maqee.compress.folder import stored_task
+    from maqee.compress.guarantee import risk_options
     from maqee.compress.solvers import search_options
     from maqee.evaluate.tables import plan_table
     from maqee.quant import QuantSettings
     from maqee.quant.settings import parse_bits
 
-    recovery = RecoverySettings(batch_size=batch, lr=lr, precision="bf16" if bf16 else "fp32", compile=bf16)
+    precision = "bf16" if bf16 else "fp32"
+    recovery = RecoverySettings(batch_size=batch, lr=lr, weights=exit_weights, precision=precision, compile=bf16)  # type: ignore[arg-type]
     done = compress_folder(
         model,
         data,
@@ -55,12 +76,16 @@ def compress(
         search_options(solver, lambda_outer, recover_swaps),
         CompressOptions(
             method=method,
-            task=task,
-            quantization=QuantSettings(patch=parse_bits(patch, "--patch")),
+            task=task or stored_task(model),
+            quantization=QuantSettings(
+                patch=parse_bits(patch, "--patch"), classifier=parse_bits(classifier, "--classifier")
+            ),
+            fit_images=fit_images,
             samples=samples,
             scored=samples // 2,
             recovery_steps=recover,
             recovery=recovery,
+            risk=risk_options(risk, epsilon, delta, risk_loss),
             seed=seed,
         ),
         device,

@@ -6,10 +6,11 @@ import typer
 
 
 def list_things() -> None:
-    """List presets, exit heads, data sets, tasks, training stages and recipes."""
+    """List presets, exit heads, quantization methods, data sets, tasks, training stages and recipes."""
     from maqee.data import readers
     from maqee.exits import heads
     from maqee.models import presets
+    from maqee.quant import methods
     from maqee.tasks import tasks
     from maqee.train import stages
     from maqee.train.shipped import list_recipes
@@ -18,6 +19,7 @@ def list_things() -> None:
         ("models", presets.names()),
         ("exit schemes", ["lgvit", "lgvit-raw", "vit-ee"]),
         ("exit heads", heads.names()),
+        ("quantization methods", methods.names()),
         ("data sets", readers.names()),
         ("tasks", tasks.names()),
         ("training stages", stages.names()),

@@ -17,7 +17,8 @@ def recover_and_choose(
 ) -> SearchResult:
     """Train, measure again, and keep the outcome only if the objective is better for it.
 
-    Confidences of the model before training are of no use any more, so thresholds are searched from the start.
+    Whether the budget is met is for the caller to look at: what was trained is kept in any case. Confidences of the
+    model before training are of no use any more, so thresholds are searched from the start.
     """
     best, state = result.best, result.state
     measure.quantized.set_block_bits(best.bits)
@@ -34,7 +35,6 @@ def recover_and_choose(
         measure.restore(BEFORE)
         trace, position = measure.trace(best.bits), best
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)
-    budget.check_met(position.excess, position.figures)
     return SearchResult(position, replace(state, best=position, now=position, history=(*state.history, step)), trace)
 
 

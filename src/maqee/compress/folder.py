@@ -21,6 +21,7 @@ from maqee.models.preprocessing import Preprocessing
 from maqee.quant.artifact import load_quantized
 from maqee.tasks import tasks
 from maqee.train.recipe import AugmentSection
+from maqee.train.stages import stages
 
 SOURCE = "source.json"
 
@@ -49,8 +50,7 @@ def compress_folder(
     """
     folder, recipe = find_model(model)
     network = EarlyExitModel.load(folder, tasks[options.task].confidence)
-    if recipe.get("stages"):  # images are varied as they were when the model was trained
-        augment = AugmentSection(**recipe["stages"][-1]["augment"])
+    if augment := _augmentation(recipe):
         options = replace(options, recovery=replace(options.recovery, augment=augment))
     seed, holdout = recipe.get("seed", 0), recipe.get("data", {}).get("holdout")
     splits = open_data(data, data_root, holdout, seed)
@@ -67,10 +67,19 @@ def compress_folder(
         test=splits.test,
     )
     source = {"data": data, "path": str(data_root) if data_root else None, "holdout": holdout, "seed": seed}
-    for folder in (out, out / UNRECOVERED):
-        if is_compressed(folder):
-            write_json(folder / SOURCE, {"data": source, "task": options.task, "environment": describe_environment()})
+    facts = {"data": source, "model": str(folder), "task": options.task, "environment": describe_environment()}
+    for written in (out, out / UNRECOVERED):
+        if is_compressed(written):
+            write_json(written / SOURCE, facts)
     return done
+
+
+def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:
+    """How images were varied when the backbone was last trained; recovery, which trains it too, does the same."""
+    for stage in reversed(recipe.get("stages", [])):
+        if stages[stage["kind"]].trains_backbone:
+            return AugmentSection(**stage["augment"])
+    return None
 
 
 def is_compressed(folder: Path) -> bool:
@@ -80,8 +89,8 @@ def is_compressed(folder: Path) -> bool:
 
 def find_model(path: Path) -> tuple[Path, dict[str, Any]]:
     """The folder of a model with exits, and the recipe that it was trained by, if it lies in a run folder."""
-    stages = sorted(found.parent for found in path.glob("*/stage.json"))
-    folder = stages[-1] if stages else path
+    done = sorted(found.parent for found in path.glob("*/stage.json"))
+    folder = done[-1] if done else path
     if not (folder / "config.json").is_file():
         raise MaqeeError(f"{path} holds no model: give a folder written by maqee train, or one of its stages.")
     if read_json(folder / "config.json").get("exits") is None:
@@ -89,6 +98,11 @@ def find_model(path: Path) -> tuple[Path, dict[str, Any]]:
     recipe = folder.parent / "recipe.json"
     found = read_json(recipe).get("recipe") if recipe.is_file() else None
     return folder, found if isinstance(found, dict) else {}
+
+
+def stored_task(model: Path) -> str:
+    """The task that a model was trained for, if its recipe lies with it; else classification."""
+    return str(find_model(model)[1].get("task", "classification"))
 
 
 def check_classes(network: EarlyExitModel, splits: Splits) -> None:

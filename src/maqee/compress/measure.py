@@ -122,35 +122,35 @@ class ModelMeasure:
         self.quantized.set_block_bits(bits)
         lowest, highest = min(map(min, widths)), max(map(max, widths))
         shape = (self.depth, highest - lowest + 1)
-        drift, noise = np.full(shape, np.nan), np.full(shape, np.nan)
+        totals = np.full((*shape, 2), np.nan)
         for block, wanted in enumerate(widths, start=1):
-            for width in wanted:
-                self.quantized.set_bits(block, width)
-                cell = block - 1, width - lowest
-                drift[cell], noise[cell] = self._deviation(block, path)
-            self.quantized.set_bits(block, bits[block - 1])
-        share = self._kept_images() / sum(len(images) for images, _ in self.batches)
-        self.passes += share * sum(len(wanted) for wanted in widths) / self.depth * (self.depth / 2 if path else 1)
-        return BlockRisks(lowest, drift, noise)
-
-    def _deviation(self, block: int, path: bool) -> tuple[float, float]:
-        """Mean terms of QID and inverse SQNR of one block's output, or their sums over all blocks from it on."""
-        backbone, total, count = self.model.backbone, np.zeros(2), 0
-        last = self.depth if path else block
+            totals[block - 1, [width - lowest for width in wanted]] = 0.0
         for index, inputs in enumerate(self._inputs):
-            reference = self._reference_outputs(index)
-            x = inputs[block - 1]
-            for number in range(block, last + 1):
-                if number > block:
-                    x = backbone.before(number, x)
-                x = backbone.blocks[number - 1](x)
-                wanted = reference[number - 1][: len(x)]
-                total += [
-                    float(range_deviation(wanted, x).double().sum()),
-                    float(noise_ratio(wanted, x).double().sum()),
-                ]
-            count += len(inputs[0])
-        return float(total[0] / count), float(total[1] / count)
+            reference = self._reference_outputs(index)  # once for all blocks: it may have to be computed again
+            for block, wanted in enumerate(widths, start=1):
+                for width in wanted:
+                    self.quantized.set_bits(block, width)
+                    totals[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
+                self.quantized.set_bits(block, bits[block - 1])
+        totals /= self._kept_images()
+        share = self._kept_images() / sum(len(images) for images, _ in self.batches)
+        runs = sum(len(wanted) * (self.depth - block if path else 1) for block, wanted in enumerate(widths))
+        self.passes += share * runs / self.depth
+        return BlockRisks(lowest, totals[..., 0], totals[..., 1])
+
+    def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> NDArray[np.float64]:
+        """Terms of QID and inverse SQNR of one block's output, or of all blocks from it on, summed over a batch."""
+        backbone, total = self.model.backbone, np.zeros(2)
+        for number in range(block, (self.depth if path else block) + 1):
+            if number > block:
+                x = backbone.before(number, x)
+            x = backbone.blocks[number - 1](x)
+            wanted = reference[number - 1][: len(x)]
+            total += [
+                float(range_deviation(wanted, x).double().sum()),
+                float(noise_ratio(wanted, x).double().sum()),
+            ]
+        return total
 
     def _kept_images(self) -> int:
         return sum(len(inputs[0]) for inputs in self._inputs)

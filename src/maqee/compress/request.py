@@ -49,6 +49,8 @@ class Request:
         for index in range(len(calibration)):
             digest.update(calibration.images.name(index).encode())
         kept = {**asdict(options), "recovery": _plain(options)}
+        if options.risk is None:  # requests without a promise are as they were before there were any
+            del kept["risk"]
         choices = {"budget": asdict(budget), "search": asdict(search_options), "options": kept}
         return cls(weights_digest(model), digest.hexdigest(), choices)
 

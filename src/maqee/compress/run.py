@@ -11,8 +11,9 @@ import torch
 
 from maqee.apq import Budget, Plan, SearchOptions, SearchResult, SearchState, Trace, make_plan, search
 from maqee.compress.finish import recover_and_choose
+from maqee.compress.guarantee import RiskOptions, check_kept, check_risk, guarantee_plan
 from maqee.compress.measure import Batch, ModelMeasure
-from maqee.compress.recovery import Recovery, RecoverySettings
+from maqee.compress.recovery import Recovery, RecoverySettings, training_batch
 from maqee.compress.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.errors import MaqeeError
@@ -20,7 +21,7 @@ from maqee.evaluate.exits import evaluation_batch
 from maqee.exits import EarlyExitModel
 from maqee.io import write_json, write_text
 from maqee.progress import steps as show_steps
-from maqee.quant import QuantizedModel, QuantSettings, quantize
+from maqee.quant import QuantizedModel, QuantSettings, methods, quantize
 from maqee.quant.artifact import save_quantized
 from maqee.tasks import tasks
 
@@ -64,6 +65,7 @@ class CompressOptions:
         scored: those of them that single blocks are run on at other widths.
         recovery_steps: training steps at the end; 0 is none. Steps after every swap are the search's option.
         recovery: how to train.
+        risk: a promise to make with the calibration images that are left over; None is none.
         seed: of everything random.
     """
 
@@ -75,7 +77,13 @@ class CompressOptions:
     scored: int = 512
     recovery_steps: int = 0
     recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    risk: RiskOptions | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, count in (("fit_images", self.fit_images), ("samples", self.samples)):
+            if count < 1:
+                raise MaqeeError(f"{name} {count} must be at least one calibration image.")
 
 
 def compress(
@@ -110,18 +118,25 @@ def compress(
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
     task = tasks[options.task]
+    if options.recovery.batch_size is None:  # the request says what was really done
+        size = training_batch(model.backbone)
+        options = replace(options, recovery=replace(options.recovery, batch_size=size))
     trains = bool(options.recovery_steps or how.recovery_steps)
     if trains and (train is None or out is None):
         raise MaqeeError("Recovery needs training images and a folder for its weights: give train and out.")
     if test is not None:
         warn_of_overlaps(Splits(train, calibration, test))
     calibration.require(task.targets, task.name)
+    unseen = other_images(calibration, options)
+    if options.risk is not None:
+        check_risk(options.risk, task, calibration, len(unseen))
+    fitting, measuring = draw_images(calibration, options)
+    _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     reference = model.to(target).eval()
-    fitting, measuring = draw_images(calibration, options)
     widths = tuple(range(how.bit_min, how.bit_max + 1))
     quantized = fit_model(reference, fitting, widths, options, target)
     recovery = None
@@ -145,8 +160,15 @@ def compress(
         _write(out / UNRECOVERED, done)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
         done = _conclude(model, quantized, result, budget, options)
+    if done.finished and options.risk is not None:
+        others = calibration.select(unseen)
+        plan = guarantee_plan(done.plan, done.trace, done.model, others, task, options.risk)
+        done = replace(done, plan=plan)
     if out is not None:
         _write(out, done)
+    if result.state.finished:  # trained weights are worth keeping also where they miss the target
+        budget.check_met(result.best.excess, result.best.figures)
+    check_kept(done.plan)
     return done
 
 
@@ -156,7 +178,7 @@ def draw_images(calibration: ImageSet, options: CompressOptions) -> tuple[ImageS
     if len(calibration) <= options.fit_images:
         raise MaqeeError(
             f"{calibration.name} has {len(calibration)} images; {options.fit_images} are needed to fit grids and more "
-            "to measure risks: give more calibration images."
+            "to measure risks: give more calibration images, or fit on fewer (--fit-images)."
         )
     fitting = calibration.select(order[: options.fit_images].tolist())
     return fitting, calibration.select(order[options.fit_images :][: options.samples].tolist())

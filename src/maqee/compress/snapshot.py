@@ -9,6 +9,7 @@ from torch import nn
 from maqee.errors import MaqeeError
 from maqee.io import read_tensors_and_metadata, write_tensors
 from maqee.quant import QuantizedModel
+from maqee.quant.learning import drop_learning
 from maqee.quant.modules import WeightState
 
 _STATE = ("codes", "scale", "zero", "group", "bias")
@@ -23,6 +24,7 @@ def save_snapshot(quantized: QuantizedModel, path: Path) -> None:
 
 def load_snapshot(quantized: QuantizedModel, path: Path) -> None:
     """Bring a fitted model of the same shape back to what it was. Bits in use stay as they are."""
+    drop_learning(quantized)
     tensors, metadata = read_tensors_and_metadata(path)
     trained = set(metadata.get("trained", "").split("\n"))
     device = next(quantized.model.parameters()).device
@@ -36,4 +38,7 @@ def load_snapshot(quantized: QuantizedModel, path: Path) -> None:
             layer.add_state(WeightState(int(bits), **parts))  # type: ignore[arg-type]
         if (bias := tensors.get(f"{name}.inner.bias")) is not None:
             layer.inner.bias = nn.Parameter(bias)  # some methods create it
-    quantized.model.load_state_dict(tensors)
+    try:
+        quantized.model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise MaqeeError(f"{path} has other weights than this model: it belongs to another search.") from error

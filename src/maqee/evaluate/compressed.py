@@ -76,10 +76,10 @@ def evaluate_compressed(
 
 
 def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
-    """The cheapest policies that lose at most so much of the full-precision, full-depth metric on calibration samples.
+    """The cheapest policies that lose at most so much of the full-precision, full-depth score on calibration samples.
 
     Returns:
-        The metrics asked for and the policies; metrics that the quantized model does not reach are left out.
+        The scores asked for and the policies; scores that the quantized model does not reach are left out.
     """
     full = float(trace.float_correct[:, -1].mean())
     scales = Scales(cost=float(exit_costs(trace)[-1]))
@@ -110,7 +110,8 @@ def measure_quantized(
         {"block": block, **metric_figures(task, metric)}
         for block, metric in zip(model.exit_blocks, measured.exits, strict=True)
     ]
-    found: dict[str, Any] = {"task": task.name, "metric": task.metric_name, "accuracy_is": "simulated", "exits": exits}
+    names = {"task": task.name, "metric": task.metric_name, "score": task.score_name}
+    found: dict[str, Any] = {**names, "accuracy_is": "simulated", "exits": exits}
     if policies:
         found |= {"plan": rows[0], "frontier": rows[1 : len(policies)]}
     return found | {"shared_thresholds": rows[len(policies) :]}
@@ -133,6 +134,7 @@ def compare_baselines(
     network = EarlyExitModel.load(folder, task.confidence)
     splits = open_data(data, data_root, recipe.get("data", {}).get("holdout"), recipe.get("seed", 0))
     check_classes(network, splits)
+    splits.test.require(task.targets, task.name)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     network = network.to(target).eval()
     full = BitSettings.uniform(32, 32, network.backbone.depth)

@@ -17,6 +17,7 @@ from maqee.progress import steps
 from maqee.tasks import Metric, Task
 
 TOKENS_AT_ONCE = 256 * 197  # tokens in a batch of evaluation: 256 images of 224 pixels
+ATTENTION_AT_ONCE = 16 * 256 * 197**2  # attention weights of a block, which quantization has to write out
 
 
 class ExitRecord(NamedTuple):
@@ -55,7 +56,9 @@ class Measured(NamedTuple):
 
 def evaluation_batch(backbone: Backbone) -> int:
     """Images in a batch, so that larger images do not need more memory."""
-    return max(1, min(256, TOKENS_AT_ONCE // backbone.token_shape(1).tokens))
+    shape = backbone.token_shape(1)
+    attention = shape.heads * shape.tokens * (shape.window**2 or shape.tokens)
+    return max(1, min(256, TOKENS_AT_ONCE // shape.tokens, ATTENTION_AT_ONCE // attention))
 
 
 @torch.inference_mode()

@@ -287,6 +287,11 @@ def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
 
 def _check_data(network: Network, splits: Splits, images: int) -> None:
     config = backbone_of(network).config
+    if splits.test.kind.name != "labels":
+        raise MaqeeError(
+            f"{splits.test.name} has {splits.test.kind.name}, and here only accuracy is measured: use maqee baselines, "
+            "which knows every task."
+        )
     if len(splits.test.classes) != config.num_classes:
         raise MaqeeError(
             f"The model has {config.num_classes} classes and {splits.test.name} has {len(splits.test.classes)}: "

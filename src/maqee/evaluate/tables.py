@@ -43,31 +43,35 @@ def policy_table(result: dict[str, Any]) -> str:
 
 def plan_table(plan: Plan) -> str:
     """A plan as it was found, with figures of the calibration images."""
-    got = plan.got
-    thresholds = " ".join("never" if value > 1 else f"{value:.2f}" for value in plan.thresholds)
+    from maqee.tasks import tasks
+
+    got, score = plan.got, tasks[plan.task].score_name
+    thresholds = " ".join(map(threshold_words, plan.thresholds))
     mass = " ".join(f"{share:.0%}" for share in got.exit_mass)
-    return "\n".join(
-        [
-            f"bits per block       {' '.join(map(str, plan.bits))} (average {got.average_bits:g})",
-            f"exits after block    {' '.join(map(str, plan.exit_blocks))}",
-            f"thresholds           {thresholds}",
-            f"leaving              {mass}",
-            f"on calibration       {got.metric:.2%} at mean exit {got.mean_exit:.2f}, {got.bops:.3e} BOPs (simulated)",
-        ]
-    )
+    lines = [
+        f"bits per block       {' '.join(map(str, plan.bits))} (average {got.average_bits:g})",
+        f"exits after block    {' '.join(map(str, plan.exit_blocks))}",
+        f"thresholds           {thresholds}",
+        f"leaving              {mass}",
+        f"on calibration       {score} {got.metric:.2%} at mean exit {got.mean_exit:.2f}, {got.bops:.3e} BOPs "
+        "(simulated)",
+    ]
+    if plan.guarantee is not None:
+        lines.append(f"guarantee ({plan.guarantee.method})      {plan.guarantee.statement}")
+    return "\n".join(lines)
 
 
 def compressed_table(result: dict[str, Any]) -> str:
     """What a plan does, beside shared thresholds on the same quantized model."""
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
     lines.append(f"bits {' '.join(map(str, result['bits']))}" + (", recovered" if result["recovered"] else ""))
-    lines += _policy_lines([("plan", result["plan"])], result["metric"])
-    lines.append("least cost for a metric on calibration images of")
+    lines += policy_lines([("plan", result["plan"])], result["metric"])
+    lines.append(f"least cost for {result['score']} on calibration images of")
     frontier = [(f"  {row['calibration_target']:.2%}", row) for row in result["frontier"]]
-    lines += _policy_lines(frontier, result["metric"])[1:]
+    lines += policy_lines(frontier, result["metric"])[1:]
     lines.append("one threshold for all exits")
     shared = [(f"  {_threshold(row)}", row) for row in result["shared_thresholds"]]
-    return "\n".join([*lines, *_policy_lines(shared, result["metric"])[1:]])
+    return "\n".join([*lines, *policy_lines(shared, result["metric"])[1:]])
 
 
 def baseline_table(result: dict[str, Any]) -> str:
@@ -78,13 +82,37 @@ def baseline_table(result: dict[str, Any]) -> str:
         exits = "  ".join(f"{entry['block']}: {entry[row['metric']]:.2%}" for entry in row["exits"])
         lines += ["", f"{row['method']}{bits} ({row['accuracy_is']}); exits {exits}"]
         shared = [(_threshold(entry), entry) for entry in row["shared_thresholds"]]
-        lines += _policy_lines(shared, row["metric"])
+        lines += policy_lines(shared, row["metric"])
     return "\n".join(lines)
 
 
-def _policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str) -> list[str]:
+def demo_table(result: dict[str, Any]) -> str:
+    """Full precision, uniform bits and a plan side by side."""
+    plan, one = result["plan"], 1 / result["images"]
+    lines = [
+        f"{result['data']}, {result['images']} images (one is {one:.2%}); quantization is {result['accuracy_is']}",
+        f"{'':<31}{'accuracy':>9}{'calibration':>13}{'mean exit':>11}{'BOPs':>12}{'of FP32':>9}   leaving at each exit",
+    ]
+    for row in result["rows"]:
+        mass = " ".join(f"{share:.0%}" for share in row["exit_mass"])
+        accuracy = f"{row['accuracy']:>9.2%}{row['calibration_accuracy']:>13.2%}"
+        figures = f"{accuracy}{row['mean_exit']:>11.2f}{row['bops']:>12.3e}"
+        lines.append(f"{row['name']:<31}{figures}{row['share_of_full_precision']:>9.2%}   {mass}")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"MAQEE chose bits {' '.join(map(str, plan['bits']))} and thresholds "
+            f"{' '.join(map(threshold_words, plan['thresholds']))}: the least cost it found with",
+            f"{result['asked_on_calibration']:.2%} on {result['calibration_images']} calibration images, where full "
+            f"precision has {result['full_precision_on_calibration']:.2%}.",
+        ]
+    )
+
+
+def policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str, first: str = "threshold") -> list[str]:
     """A heading and one line for each named policy."""
-    lines = [f"{'threshold':<12}{metric:>10}{'mean exit':>11}{'BOPs':>12}{'of FP32':>9}   leaving at each exit"]
+    lines = [f"{first:<12}{metric:>10}{'mean exit':>11}{'BOPs':>12}{'of FP32':>9}   leaving at each exit"]
     for name, row in rows:
         mass = " ".join(f"{share:.0%}" for share in row["exit_mass"])
         figures = f"{row[metric]:>10.2%}{row['mean_exit']:>11.2f}{row['bops']:>12.3e}"
@@ -92,9 +120,13 @@ def _policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str) -> list[s
     return lines
 
 
-def _threshold(row: dict[str, Any]) -> str:
-    threshold = row["thresholds"][0]
+def threshold_words(threshold: float) -> str:
+    """A threshold as a person reads it."""
     return "never" if threshold > 1 else f"{threshold:.2f}"
+
+
+def _threshold(row: dict[str, Any]) -> str:
+    return threshold_words(row["thresholds"][0])
 
 
 def _width(name: str) -> int:

@@ -107,6 +107,11 @@ class EarlyExitModel(nn.Module):
         """Depth at which each exit, and at last the full model, ends."""
         return (*self.positions, self.backbone.depth)
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Modules that no output needs: the backbone's own ending where a head has taken its place."""
+        return ("backbone.norm", "backbone.head") if self.final_kind else ()
+
     def head(self, index: int) -> ExitHead:
         """The head of an exit."""
         head = self.heads[index]

@@ -177,9 +177,9 @@ def symmetric_grid(largest: Tensor, bits: int) -> UniformGrid:
 def straight_through(grid: Grid, x: Tensor) -> Tensor:
     """Round to the grid in single precision; gradients pass as if nothing had happened, except where x was clipped."""
     if not (torch.is_grad_enabled() and x.requires_grad):
-        return grid(x.float()).to(x.dtype)
+        return grid.values(grid.codes(x.float())).to(x.dtype)
     values = x.float()
-    rounded = grid(values).detach()
+    rounded = grid.values(grid.codes(values)).detach()
     passed = torch.where(grid.covers(values.detach()), values, rounded)
     return (passed + (rounded - passed).detach()).to(x.dtype)
 

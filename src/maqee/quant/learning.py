@@ -66,6 +66,18 @@ def finish_learning(quantized: QuantizedModel) -> None:
             grid.gain = None
 
 
+def drop_learning(quantized: QuantizedModel) -> None:
+    """End a training that was broken off: nothing learns any more, and what steps have learnt is forgotten."""
+    for layer in quantized.layers.values():
+        layer.learning = False
+        if (state := layer.state()) is not None:
+            state.gain = None
+    for attend in quantized.attends.values():
+        attend.learning = False
+    for grid in _grids(quantized):
+        grid.gain = None
+
+
 def _fresh_state(layer: QuantLayer, bits: int) -> WeightState:
     """Latent weights at another width: steps are fitted again, as the paper does for blocks whose bits change."""
     rows = layer.rows

@@ -14,12 +14,17 @@ Role = Literal["block", "head", "merge", "patch", "classifier"]
 _ROLES: tuple[tuple[str, Role], ...] = (
     (r"(^|\.)heads\.\d+\.", "head"),
     (r"(^|\.)embedding\.patch$", "patch"),
-    (r"(^|\.)head\.(linear|distillation)$", "classifier"),
+    (r"(^|\.)head\.(linear|distillation|(classes|boxes)\.layers\.\d+)$", "classifier"),
     (r"(^|\.)merges\.\d+\.", "merge"),
     (r"(^|\.)blocks\.\d+\.", "block"),
 )
 # A norm whose only reader is the layer: its scale can be changed if the layer's weights are changed back.
-_FED_BY_NORM = ((r"attn\.qkv$", "norm1"), (r"mlp\.fc1$", "norm2"), (r"(?<=\.)reduction$", "norm"))
+_FED_BY_NORM = (
+    (r"attn\.qkv$", "norm1"),
+    (r"mlp\.fc1$", "norm2"),
+    (r"(?<=\.)reduction$", "norm"),
+    (r"(?<=\.)projections\.(\d+)$", r"norms.\1"),
+)
 
 
 class Place(NamedTuple):
@@ -41,11 +46,15 @@ class Place(NamedTuple):
 
 
 def find_places(model: nn.Module) -> list[Place]:
-    """Every linear layer, convolution and attention product with a known role, in the model's order."""
+    """Every linear layer, convolution and attention product with a known role, in the model's order.
+
+    What no output needs (`model.idle`: a classifier whose place another head has taken) is left out.
+    """
     modules = dict(model.named_modules())
+    idle = tuple(f"{name}." for name in getattr(model, "idle", ()))
     places = []
     for name, module in modules.items():
-        if not isinstance(module, nn.Linear | nn.Conv2d | Attend):
+        if not isinstance(module, nn.Linear | nn.Conv2d | Attend) or name.startswith(idle):
             continue
         role = next((role for pattern, role in _ROLES if re.search(pattern, name)), None)
         if role is None:
@@ -59,6 +68,6 @@ def find_places(model: nn.Module) -> list[Place]:
 def _feeding_norm(name: str, modules: dict[str, nn.Module]) -> str:
     for pattern, norm in _FED_BY_NORM:
         if match := re.search(pattern, name):
-            found = name[: match.start()] + norm
+            found = name[: match.start()] + match.expand(norm)
             return found if isinstance(modules.get(found), nn.LayerNorm) else ""
     return ""

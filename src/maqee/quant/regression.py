@@ -45,10 +45,10 @@ class Moments:
 
 
 def solve_ridge(gram: Tensor, lam: float, right: Tensor) -> Tensor:
-    """(gram + lam I)^-1 right, in double precision."""
-    damped = gram.double()
+    """(gram + lam I)^-1 right, in double precision, which also hides in what order threads add up."""
+    damped = gram.to(torch.float64, copy=True)
     damped.diagonal().add_(lam)
-    return torch.cholesky_solve(right.double(), torch.linalg.cholesky(damped)).to(right.dtype)
+    return torch.cholesky_solve(right, torch.linalg.cholesky(damped))
 
 
 def ridge_update(moments: Moments, weight: Tensor, lam: float) -> tuple[Tensor, Tensor]:
@@ -56,8 +56,8 @@ def ridge_update(moments: Moments, weight: Tensor, lam: float) -> tuple[Tensor, 
 
     The output that is missing is Y = (X - A) W^T, so Delta = (A^T A + lam I)^-1 A^T (X - A) W^T.
     """
-    delta = solve_ridge(moments.gram, lam, moments.error @ weight.t())  # (in + 1, out)
-    return delta[:-1].t(), delta[-1]
+    delta = solve_ridge(moments.gram, lam, moments.error.double() @ weight.t().double())  # (in + 1, out)
+    return delta[:-1].t().to(weight.dtype), delta[-1].to(weight.dtype)
 
 
 def round_and_compensate(
@@ -80,7 +80,8 @@ def round_and_compensate(
             chosen = refine_rounding(work[:, now], part, moments.second_moment(now))
         codes[:, now] = chosen
         error = part.values(chosen) - work[:, now]
-        work[:, later] -= solve_ridge(moments.gram[later, later], lam, moments.gram[later, now] @ error.t()).t()
+        excess = moments.gram[later, now].double() @ error.t().double()
+        work[:, later] -= solve_ridge(moments.gram[later, later], lam, excess).t().to(work.dtype)
         first = middle
     return codes, work[:, -1]
 

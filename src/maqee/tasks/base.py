@@ -28,11 +28,13 @@ class Task(Protocol):
     Attributes:
         name: in the registry.
         metric_name: what the metric is called in tables.
+        score_name: what the mean of scores is called there, which a search works with.
         targets: the kind of targets that a data set must have: "labels", "masks" or "boxes".
     """
 
     name: str
     metric_name: str
+    score_name: str
     targets: str
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

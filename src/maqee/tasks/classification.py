@@ -39,7 +39,7 @@ class Classification:
     """The task of naming what an image shows."""
 
     name = "classification"
-    metric_name = "accuracy"
+    metric_name = score_name = "accuracy"
     targets = "labels"
 
     def __init__(self, label_smoothing: float = 0.0) -> None:

@@ -21,6 +21,7 @@ class Detection:
 
     name = "detection"
     metric_name = "mAP@0.5"
+    score_name = "image F1"
     targets = "boxes"
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

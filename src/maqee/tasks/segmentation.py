@@ -65,6 +65,7 @@ class Segmentation:
     """
 
     metric_name = "mIoU"
+    score_name = "image IoU"
     targets = "masks"
 
     def __init__(

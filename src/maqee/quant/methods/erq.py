@@ -91,8 +91,8 @@ def _reduce_errors(quantized: QuantizedModel, images: Tensor, two_groups: bool) 
 
 
 def _after_norm(layer: QuantLayer) -> bool:
-    """The two layers of a block that ERQ treats in a special way."""
-    return layer.name.endswith((".qkv", ".fc1"))
+    """The two layers of a block that ERQ treats in a special way, and their like in a segmentation decoder."""
+    return layer.name.endswith((".qkv", ".fc1")) or ".projections." in layer.name
 
 
 def _rounded(rows: Tensor, bias: Tensor, moments: Moments, bits: int, split: bool, patch: bool) -> WeightState:

@@ -1,0 +1,52 @@
+"""`maqee search`: other thresholds for a recorded trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def search(
+    trace: Annotated[Path, typer.Option(help="A trace, or a folder written by `maqee compress`.")],
+    max_bops: Annotated[float | None, typer.Option(help="Most expected BOPs of an image.")] = None,
+    min_accuracy: Annotated[
+        float | None,
+        typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
+    ] = None,
+    lambda_outer: Annotated[float, typer.Option(help="Price of cost.")] = 0.5,
+    solver: Annotated[str, typer.Option(help="coordinate, or exact: the best of all on the grid.")] = "coordinate",
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="The cheapest policy for each of many accuracies and prices.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="A plan of the same model and bits to compare with; the one beside the trace.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a plan with the thresholds found to this file.")] = None,
+) -> None:
+    """Choose thresholds again, at the bits of a trace, in seconds and without the model.
+
+    A trace is one allocation: bits cannot be changed here; `maqee compress` does that.
+    """
+    from maqee.apq import Budget
+    from maqee.errors import MaqeeError
+    from maqee.evaluate.search import find_frontier, find_thresholds, open_trace, revised_plan
+    from maqee.evaluate.search_tables import frontier_table, search_table
+    from maqee.io import to_json
+
+    budget = Budget(max_bops=max_bops, min_metric=min_accuracy)
+    if frontier and (out is not None or max_bops is not None or min_accuracy is not None):
+        raise MaqeeError("--frontier shows many policies: leave out --out, --max-bops and --min-accuracy.")
+    recorded = open_trace(trace, against)
+    if frontier:
+        result = find_frontier(recorded, solver)
+        typer.echo(to_json(result) if json else frontier_table(result), nl=not json)
+        return
+    result = find_thresholds(recorded, budget, solver, lambda_outer)
+    if out is not None:
+        revised_plan(recorded, budget, solver, lambda_outer, result["rows"][0]).save(out)
+    typer.echo(to_json(result) if json else search_table(result), nl=not json)
+    if out is not None and not json:
+        typer.echo(f"Written to {out}.")

@@ -1,0 +1,142 @@
+"""`maqee compress`, `maqee eval` of what it wrote, `maqee baselines`: through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maqee.apq import Plan
+from maqee.compress import load
+from maqee.data import eval_batches, open_data
+from maqee.evaluate.compressed import frontier_policies
+from maqee.exits import add_exits
+from maqee.models import load_backbone
+from tests.apq.makers import make_trace
+from tests.helpers import invoke
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "digits"
+    torch.manual_seed(0)
+    add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "compressed"
+    result = compress(model, out, "--lambda-outer", "2", "--recover", "2", "--batch", "16")
+    assert result.exit_code == 0, result.output
+    assert "bits per block" in result.output
+    assert f"maqee eval {out}" in result.output
+    return out
+
+
+def compress(model: Path, out: Path, *more: str) -> Any:
+    arguments = ("--model", str(model), "--data", "digits", "--out", str(out), "--device", "cpu", "--samples", "40")
+    return invoke("compress", *arguments, "--method", "repq", *more)
+
+
+def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    result = invoke("eval", str(run), "--out", str(out), "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "plan" in result.output
+    assert "one threshold for all exits" in result.output
+    figures = json.loads(out.read_text())
+    compressed, data = load(run), open_data("digits").test
+    [(images, targets)] = eval_batches(data, compressed.preprocessing, len(data))
+    decision = compressed.run(images)
+    right = float((decision.output.argmax(-1) == targets).float().mean())
+    assert figures["plan"]["accuracy"] == pytest.approx(right, abs=1e-6)
+    mass = np.bincount(decision.exit.numpy(), minlength=3) / len(data)
+    assert figures["plan"]["exit_mass"] == pytest.approx(mass.tolist(), abs=1e-6)
+    assert figures["plan"]["thresholds"] == list(compressed.plan.thresholds)
+    assert figures["bits"] == list(compressed.plan.bits)
+    assert figures["accuracy_is"] == "simulated"
+    assert [entry["block"] for entry in figures["exits"]] == [2, 4, 8]
+    never = figures["shared_thresholds"][-1]
+    assert never["mean_exit"] == 8
+    assert never["accuracy"] == figures["exits"][-1]["accuracy"]
+    assert {"versions", "hardware"} <= set(figures["environment"])
+    assert str(run.parent) not in out.read_text()  # the place on this machine is nobody's business
+    before = invoke("eval", str(run / "unrecovered"), "--device", "cpu")
+    assert before.exit_code == 0, before.output
+
+
+def test_calibration_figures_are_the_plans(run: Path, tmp_path: Path) -> None:
+    """On the images that the search saw, and the ones that it did not."""
+    result = invoke("eval", str(run), "--split", "calibration", "--out", str(tmp_path / "f.json"), "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "f.json").read_text())["images"] == 360
+
+
+def test_mistakes(model: Path, run: Path, tmp_path: Path) -> None:
+    for more, hint in (
+        (("--solver", "anneal"), "coordinate, exact"),
+        (("--method", "repk"), "did you mean repq"),
+        (("--patch", "4/4/4"), "--patch"),
+        (("--max-bops", "1"), "cannot be met"),
+        (("--max-bops", "1e9", "--min-accuracy", "0.5"), "give one of them"),
+        (("--avg-bits", "2"), "nearest that can is 3"),
+    ):
+        result = compress(model, tmp_path / "out", *more)
+        assert result.exit_code == 2, more
+        assert hint in str(result.exception)
+    other = compress(model, run, "--seed", "1")
+    assert other.exit_code == 2
+    assert "other inputs or options" in str(other.exception)
+    for more in (("--stage", "1"), ("--task", "classification"), ("--split", "train")):
+        assert invoke("eval", str(run), *more).exit_code == 2
+    (tmp_path / "empty").mkdir()
+    assert "holds no model" in str(compress(tmp_path / "empty", tmp_path / "out").exception)
+
+
+def test_running_again_changes_nothing(model: Path, run: Path) -> None:
+    before = (run / "plan.json").read_bytes()
+    assert compress(model, run, "--lambda-outer", "2", "--recover", "2", "--batch", "16").exit_code == 0
+    assert (run / "plan.json").read_bytes() == before
+    assert Plan.load(run / "plan.json").history[-1].kind == "recovery"
+
+
+def test_baselines(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "baselines.json"
+    arguments = ("--model", str(model), "--data", "digits", "--samples", "40", "--device", "cpu", "--out", str(out))
+    result = invoke("baselines", *arguments, "--methods", "rtn,mptq")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(out.read_text())
+    assert [row["method"] for row in figures["rows"]] == ["float", "rtn", "mptq"]
+    full, rtn, mptq = figures["rows"]
+    assert full["bits"] is None
+    assert rtn["bits"] == [4] * 8
+    assert sum(mptq["bits"]) == 32
+    assert set(mptq["bits"]) <= {3, 4, 5, 6}
+    for row in figures["rows"]:
+        assert [entry["block"] for entry in row["exits"]] == [2, 4, 8]
+        assert len(row["shared_thresholds"]) == 5
+    assert full["shared_thresholds"][-1]["share_of_full_precision"] == pytest.approx(1.0)
+    assert rtn["shared_thresholds"][-1]["share_of_full_precision"] < 0.1
+    assert str(tmp_path.parent) not in json.dumps(figures["rows"])
+    assert "exits 2:" in result.output
+
+
+def test_frontier_policies_lose_no_more_than_they_may() -> None:
+    from maqee.apq import policy_figures
+
+    trace = make_trace(400)
+    full = float(trace.float_correct[:, -1].mean())
+    wanted, policies = frontier_policies(trace)
+    assert wanted
+    costs = []
+    for target, policy in zip(wanted, policies, strict=True):
+        figures = policy_figures(trace, policy.thresholds)
+        assert figures.metric >= target - 1e-12
+        assert target <= full
+        costs.append(figures.bops)
+    assert costs == sorted(costs, reverse=True)  # whoever may lose more pays less

@@ -1,0 +1,37 @@
+"""The demo from training to the table, with hardly any training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from maqee.evaluate import demo
+from tests.helpers import invoke
+
+QUICK = ["stages.0.epochs=1", "stages.0.warmup=0", "stages.1.epochs=0.2"]
+
+
+def test_the_whole_method_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = demo.run_demo
+    monkeypatch.setattr(demo, "run_demo", lambda out: original(out, QUICK))
+    output = invoke("demo", "--out", str(tmp_path))
+    assert output.exit_code == 0, output.output
+    assert "MAQEE chose bits" in output.output
+    assert "simulated" in output.output
+    result = json.loads((tmp_path / "result.json").read_text())
+    rows = {row["name"]: row for row in result["rows"]}
+    assert list(rows) == [
+        "full precision",
+        "full precision, exits at 0.8",
+        "uniform 4 bits",
+        "uniform 4 bits, exits at 0.8",
+        "MAQEE",
+    ]
+    assert rows["full precision"]["share_of_full_precision"] == 1.0
+    assert rows["full precision"]["mean_exit"] == rows["uniform 4 bits"]["mean_exit"] == 8.0
+    assert rows["MAQEE"]["calibration_accuracy"] >= result["asked_on_calibration"] - 1e-6
+    assert result["asked_on_calibration"] <= result["full_precision_on_calibration"]
+    assert rows["MAQEE"]["bops"] <= rows["uniform 4 bits"]["bops"]
+    assert (tmp_path / result["plan"]["folder"] / "plan.json").is_file()
