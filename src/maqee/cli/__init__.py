@@ -13,7 +13,21 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.text import Text
 
-from maqee.cli import baselines, bench, compress, cost, demo, diagnose, evaluate, list_, quantize, search, train, what
+from maqee.cli import (
+    baselines,
+    bench,
+    compress,
+    cost,
+    demo,
+    diagnose,
+    evaluate,
+    list_,
+    quantize,
+    search,
+    show,
+    train,
+    what,
+)
 from maqee.errors import MaqeeError
 
 app = typer.Typer(
@@ -31,6 +45,7 @@ app.command("compress")(compress.compress)
 app.command("search")(search.search)
 app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
+app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)
 app.command("ls")(list_.list_things)

@@ -72,6 +72,7 @@ class ModelMeasure:
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
         self._inputs: list[list[Tensor]] = []  # for each batch, the inputs of all blocks in the last pass
         self._inputs_of: BlockBits | None = None
+        self._terms: NDArray[np.float64] = np.zeros((0, 0, 2))  # (images, blocks, 2) terms of that pass
         self._reference_blocks: dict[int, list[Tensor]] = {}
         self._reference_answers: list[_Answers] = []
         self._read_reference()
@@ -101,6 +102,7 @@ class ModelMeasure:
                 self._inputs.append([x[:left] for x in inputs])
                 left -= len(images)
         self._inputs_of = bits
+        self._terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2)[: self.scored].double().numpy()
         self.passes += 1
         return Trace(
             exit_blocks=self.reference.exit_blocks,
@@ -123,18 +125,23 @@ class ModelMeasure:
         lowest, highest = min(map(min, widths)), max(map(max, widths))
         shape = (self.depth, highest - lowest + 1)
         totals = np.full((*shape, 2), np.nan)
-        for block, wanted in enumerate(widths, start=1):
+        others = [[width for width in wanted if width != now] for wanted, now in zip(widths, bits, strict=True)]
+        for block, wanted in enumerate(others, start=1):
             totals[block - 1, [width - lowest for width in wanted]] = 0.0
         for index, inputs in enumerate(self._inputs):
             reference = self._reference_outputs(index)  # once for all blocks: it may have to be computed again
-            for block, wanted in enumerate(widths, start=1):
+            for block, wanted in enumerate(others, start=1):
                 for width in wanted:
                     self.quantized.set_bits(block, width)
                     totals[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
                 self.quantized.set_bits(block, bits[block - 1])
         totals /= self._kept_images()
+        for index, (asked, now) in enumerate(zip(widths, bits, strict=True)):
+            if now in asked:  # the pass itself has run the block at this width
+                terms = self._terms[:, index:] if path else self._terms[:, index : index + 1]
+                totals[index, now - lowest] = terms.sum(axis=(0, 1)) / len(terms)
         share = self._kept_images() / sum(len(images) for images, _ in self.batches)
-        runs = sum(len(wanted) * (self.depth - block if path else 1) for block, wanted in enumerate(widths))
+        runs = sum(len(wanted) * (self.depth - block if path else 1) for block, wanted in enumerate(others))
         self.passes += share * runs / self.depth
         return BlockRisks(lowest, totals[..., 0], totals[..., 1])
 

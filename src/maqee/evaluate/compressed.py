@@ -25,8 +25,8 @@ from maqee.compress.measure import ModelMeasure, bit_settings
 from maqee.compress.run import TRACE, CompressOptions, draw_images, fit_model, load_batches
 from maqee.data import ImageSet, Splits, open_data
 from maqee.environment import describe_environment
-from maqee.errors import MaqeeError
 from maqee.evaluate.exits import measure_exits, metric_figures, policy_figures
+from maqee.evaluate.run import open_split
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.io import read_json
 from maqee.models.digest import weights_digest
@@ -51,10 +51,7 @@ def evaluate_compressed(
     compressed = load(run)
     plan, model = compressed.plan, compressed.model
     source = read_json(run / SOURCE)["data"]
-    splits = open_data(source["data"], path or source["path"], source["holdout"], source["seed"])
-    if split not in ("test", "calibration"):
-        raise MaqeeError(f"--split {split!r} is not one of test, calibration.")
-    data = splits.test if split == "test" else splits.calibration
+    data = open_split(source["data"], path or source["path"], source["holdout"], source["seed"], split)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     trace = Trace.load(run / TRACE)
     wanted, policies = frontier_policies(trace)

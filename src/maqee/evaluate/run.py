@@ -41,11 +41,9 @@ def evaluate_run(
         device: the GPU if there is one, when left out.
         task: another name for the recipe's task, with another confidence.
     """
-    recipe = read_json(run / "recipe.json").get("recipe")
-    if not isinstance(recipe, dict):
-        raise MaqeeError(f"{run / 'recipe.json'} holds no recipe: give a folder written by maqee train.")
-    folder = _stage_folder(run, stage)
-    data = _open_split(recipe, path, split)
+    recipe = read_run(run)
+    folder, source = stage_folder(run, stage), recipe["data"]
+    data = open_split(source["name"], path or source["path"], source["holdout"], recipe["seed"], split)
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     chosen = tasks[task or recipe["task"]]
     data.require(chosen.targets, chosen.name)
@@ -101,7 +99,16 @@ def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[di
     return rows
 
 
-def _stage_folder(run: Path, stage: str | None) -> Path:
+def read_run(run: Path) -> dict[str, Any]:
+    """The recipe that a run was trained by."""
+    recipe = read_json(run / "recipe.json").get("recipe")
+    if not isinstance(recipe, dict):
+        raise MaqeeError(f"{run / 'recipe.json'} holds no recipe: give a folder written by maqee train.")
+    return recipe
+
+
+def stage_folder(run: Path, stage: str | None) -> Path:
+    """The folder of a finished stage; the last one when left out."""
     finished = sorted(path.parent for path in run.glob("*/stage.json"))
     if not finished:
         raise MaqeeError(f"{run} holds no finished stage: let maqee train go on.")
@@ -112,9 +119,9 @@ def _stage_folder(run: Path, stage: str | None) -> Path:
     return run / stage
 
 
-def _open_split(recipe: dict[str, Any], path: Path | None, split: str) -> ImageSet:
-    data = recipe["data"]
-    splits = open_data(data["name"], path or data["path"], data["holdout"], recipe["seed"])
+def open_split(name: str, path: Path | str | None, holdout: int | None, seed: int, split: str) -> ImageSet:
+    """The test or the calibration images, split off as in training."""
     if split not in ("test", "calibration"):
         raise MaqeeError(f"--split {split!r} is not one of test, calibration.")
+    splits = open_data(name, path, holdout, seed)
     return splits.test if split == "test" else splits.calibration

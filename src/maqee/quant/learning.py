@@ -7,19 +7,22 @@ pass, with straight-through gradients, and so do inputs and attention operands.
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from maqee.quant.model import QuantizedModel
 from maqee.quant.modules import GAIN_RATE, GridModule, QuantLayer, WeightState, rounded_state
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
+
+ROUNDS_BACK = 0.49  # of a step: what is nearer than half a step to a point of the grid is rounded to it
 
 
 @torch.no_grad()
 def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
     """Make the model trainable at the bits in use.
 
-    Latent weights begin as the numbers that the codes stand for, so that the first pass computes what the quantized
-    model computes, errors that the method has already compensated included.
+    Latent weights begin as near to the float weights as they can while they still round to the codes in use. So the
+    first pass computes what the quantized model computes, errors that the method has already compensated included, and
+    a wider grid, if the search comes to try one, still finds something between the points of this one.
 
     Args:
         quantized: a fitted model.
@@ -30,7 +33,7 @@ def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
         if state is None:
             continue
         if not layer.trained:
-            layer.inner.weight.copy_(state.values().view_as(layer.inner.weight))
+            layer.inner.weight.copy_(_latent(layer, state).view_as(layer.inner.weight))
             if state.bias is not None:
                 layer.inner.bias = nn.Parameter(state.bias.clone())
         layer.learning = True
@@ -76,6 +79,12 @@ def drop_learning(quantized: QuantizedModel) -> None:
         attend.learning = False
     for grid in _grids(quantized):
         grid.gain = None
+
+
+def _latent(layer: QuantLayer, state: WeightState) -> Tensor:
+    """The float weights, as far as they round to the codes of a state; else the last that do: (out, in)."""
+    values, most = state.values(), ROUNDS_BACK * state.grid().scale
+    return values + (layer.rows - values).clamp(-most, most)
 
 
 def _fresh_state(layer: QuantLayer, bits: int) -> WeightState:

@@ -1,0 +1,94 @@
+"""One sheet: an image, its truth, and the answer of every exit."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maqee.io import write_atomically
+from maqee.report.answers import Answer, Example
+from maqee.report.palette import QUIET, literal, shorten
+from maqee.report.panels import Entry, Painter, draw_image
+from maqee.report.source import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL = 3.9  # inches across
+DOTS = 110  # an inch
+LETTERS_AN_INCH = 11.5  # of the heading
+LEGEND_ROWS = 14
+
+
+def draw_sheet(shown: Shown, example: Example, painter: Painter) -> Figure:
+    """Panels in reading order: input, truth, exits from the first to full depth, and what the colours mean."""
+    from matplotlib.figure import Figure
+
+    entries = painter.legend()
+    count = 2 + len(example.answers) + bool(entries)
+    columns = min(count, 4 if count > 6 or count == 4 else 3)
+    rows = math.ceil(count / columns)
+    shape = example.pixels.shape
+    tall = PANEL * max(0.6, min(1.4, shape[0] / shape[1])) + 0.5  # room for two lines of title
+    figure = Figure(figsize=(columns * PANEL, rows * tall + 0.6), dpi=DOTS, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.02)  # type: ignore[union-attr]
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    draw_image(panels[0], example.pixels)
+    _frame(panels[0], "input\n ", reached=True)
+    painter.truth(panels[1])
+    _frame(panels[1], "truth\n ", reached=True)
+    for axes, answer in zip(panels[2:], example.answers, strict=False):
+        painter.answer(axes, answer.output)
+        _frame(axes, answer_title(answer, shown.task.score_name), answer.reached, answer.taken)
+    for axes in panels[2 + len(example.answers) :]:
+        axes.set_axis_off()
+    if entries:
+        _legend(panels[2 + len(example.answers)], entries)
+    room = int(columns * PANEL * LETTERS_AN_INCH)
+    lines = (shown.title, f"{shown.data.name}: {example.name}")
+    figure.suptitle("\n".join(literal(shorten(line, room)) for line in lines), fontsize=11)
+    return figure
+
+
+def answer_title(answer: Answer, score_name: str) -> str:
+    """Where the exit sits, what the policy does there, how sure and how good it is."""
+    place = f"exit after block {answer.block}" if answer.threshold is not None else f"full depth, block {answer.block}"
+    state = " — TAKEN" if answer.taken else "" if answer.reached else " (not run)"
+    needs = ""
+    if answer.threshold is not None:
+        needs = " (never)" if answer.threshold > 1 else f" (needs {answer.threshold:.2f})"
+    quality = f"{score_name} {answer.score:.0%}"
+    if score_name == "accuracy":  # of one image
+        quality = "right" if answer.score else "wrong"
+    return f"{place}{state}\nconfidence {answer.confidence:.3f}{needs}, {quality}"
+
+
+def save_sheet(figure: Figure, path: Path) -> None:
+    """A PNG without a date or version in it: equal sheets are equal files."""
+    write_atomically(path, lambda file: figure.savefig(file, format="png", metadata={"Software": None}))
+
+
+def _frame(axes: Axes, title: str, reached: bool, taken: bool = False) -> None:
+    """A thick black frame and a bold title where the policy stops; grey behind it."""
+    axes.set_title(title, fontsize=9.5, fontweight="bold" if taken else "normal", color="black" if reached else QUIET)
+    for side in axes.spines.values():
+        side.set_linewidth(4 if taken else 0.8)
+        side.set_color("black" if taken else QUIET)
+
+
+def _legend(axes: Axes, entries: list[Entry]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=colour, edgecolor=QUIET, label=literal(shorten(name, 24))) for colour, name in entries]
+    axes.legend(
+        handles=handles,
+        loc="center",
+        frameon=False,
+        fontsize=10 if len(entries) <= LEGEND_ROWS else 7,
+        ncols=math.ceil(len(entries) / LEGEND_ROWS),
+    )
