@@ -21,7 +21,7 @@ from maqee.quant.artifact import artifact_size, load_quantized, save_quantized
 from maqee.quant.artifact_spec import settings_from_json, settings_to_json
 from maqee.quant.grids import UniformGrid
 from maqee.quant.integer import execute_integers
-from maqee.quant.modules import GridModule
+from maqee.quant.state import GridModule
 from tests.quant.damage import CONFIG, WEIGHTS, change_config, change_tensors
 from tests.quant.makers import EVERYTHING, give_twin_grids, give_two_groups, pictures, quantized
 

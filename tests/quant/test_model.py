@@ -16,7 +16,8 @@ from maqee.models import load_backbone, presets
 from maqee.models.config import SwinConfig, ViTConfig
 from maqee.models.load import build_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
-from maqee.quant.modules import QuantAttend, QuantLayer
+from maqee.quant.attend import QuantAttend
+from maqee.quant.layer import QuantLayer
 from tests.helpers import randomize
 from tests.quant.test_places import FAMILIES, LGVIT, VIT_EE
 

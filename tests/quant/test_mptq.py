@@ -13,8 +13,8 @@ from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantSettings, quantize
 from maqee.quant.grids import TwinGrid, UniformGrid
+from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.mptq import centred_grid, gelu_grid, probability_grid, shift_and_scale
-from maqee.quant.modules import QuantLayer
 from tests.helpers import max_difference, randomize
 from tests.quant.makers import pictures
 

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from maqee.models import load_backbone
 from maqee.quant import Bits, QuantSettings, quantize
+from maqee.quant.attend import QuantAttend
 from maqee.quant.grids import UniformGrid, grid_from_range
-from maqee.quant.modules import QuantAttend, QuantLayer
+from maqee.quant.layer import QuantLayer
 from maqee.quant.ranges import minmax_grid
 from tests.helpers import randomize
 

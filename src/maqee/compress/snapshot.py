@@ -10,7 +10,7 @@ from maqee.errors import MaqeeError
 from maqee.io import read_tensors_and_metadata, write_tensors
 from maqee.quant import QuantizedModel
 from maqee.quant.learning import drop_learning
-from maqee.quant.modules import WeightState
+from maqee.quant.state import WeightState
 
 _STATE = ("codes", "scale", "zero", "group", "bias")
 

@@ -39,8 +39,8 @@ from maqee.quant.artifact_tensors import (
     restore_grid,
     restore_layer,
 )
+from maqee.quant.attend import QuantAttend
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import QuantAttend
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

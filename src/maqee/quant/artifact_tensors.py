@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.quant.artifact_spec import GridSpec, LayerSpec, WeightSpec, ZeroType
+from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import KINDS, GridModule, QuantLayer, WeightState
 from maqee.quant.packing import pack, packed_length, unpack
+from maqee.quant.state import KINDS, GridModule, WeightState
 
 _GRID_TENSORS = {"uniform": ("scale", "zero"), "log-sqrt2": ("scale",), "twin": ("fine", "coarse")}
 _ZERO_TYPES: dict[ZeroType, torch.dtype] = {"uint8": torch.uint8, "int16": torch.int16, "int32": torch.int32}

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from maqee.progress import Steps
+from maqee.quant.attend import QuantAttend
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid
 from maqee.quant.integer import check_executable, execute_integers
+from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import QuantAttend, QuantLayer
 
 TIE = 1e-4  # of a step
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maqee.errors import MaqeeError
+from maqee.quant.attend import QuantAttend
 from maqee.quant.grids import UniformGrid
+from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import GridModule, QuantAttend, QuantLayer
+from maqee.quant.state import GridModule
 from maqee.quant.terms import has_terms
 
 

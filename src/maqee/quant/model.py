@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.models import ViT, fold_layer_scale
-from maqee.quant.modules import QuantAttend, QuantLayer
+from maqee.quant.attend import QuantAttend
+from maqee.quant.layer import QuantLayer
 from maqee.quant.places import Place, find_places
 from maqee.quant.settings import FLOAT, Bits, QuantSettings
 

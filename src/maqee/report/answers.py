@@ -66,14 +66,15 @@ def answer(network: EarlyExitModel | Backbone, policy: Policy, data: ImageSet, i
         task: what is predicted.
     """
     device = next(network.parameters()).device
-    exits = isinstance(network, EarlyExitModel)
     backbone = network.backbone if isinstance(network, EarlyExitModel) else network
     [(images, target)] = eval_batches(data.select([index]), backbone.preprocessing, 1, device)
-    outputs = network.forward_all(images).outputs if isinstance(network, EarlyExitModel) else [network(images)]
+    if isinstance(network, EarlyExitModel):
+        blocks, outputs = network.exit_blocks, network.forward_all(images).outputs
+    else:
+        blocks, outputs = (network.depth,), [network(images)]
     outputs = [output.float() for output in outputs]
     sure = torch.stack([task.confidence(output) for output in outputs])  # (exits + 1, 1)
     taken = int(policy.choose(sure[:-1]))
-    blocks = network.exit_blocks if exits else (backbone.depth,)
     answers = tuple(
         Answer(
             block=block,

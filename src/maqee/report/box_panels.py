@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from maqee.boxes import split_output, split_target, to_corners
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 LETTERS = 12  # of a name on a box
 FEW = 12  # boxes that have room for whole names
-INITIALS = 4
+INITIALS = 4  # elsewhere; the legend has the whole name
 
 
 class BoxPainter:
@@ -26,8 +25,7 @@ class BoxPainter:
 
     def __init__(self, example: Example, classes: tuple[str, ...]) -> None:
         self.pixels, self.target, self.names = example.pixels, example.target, classes
-        self.sure = {id(a.output): _sure(a.output) for a in example.answers}
-        found = {label for labels, _, _ in self.sure.values() for label in labels.tolist()}
+        found = {label for answer in example.answers for label in _sure(answer.output)[0].tolist()}
         truth, _, real = split_target(self.target)
         self.present = sorted(found | set(truth[real].tolist()))
         self.colours = class_colours(self.present, len(classes))
@@ -49,12 +47,12 @@ class BoxPainter:
         from matplotlib.patches import Rectangle
 
         draw_image(axes, self.pixels)
-        letters = LETTERS if len(labels) <= FEW else INITIALS
+        few = len(labels) <= FEW
         for row, label in enumerate(labels.tolist()):
             left, top, right, bottom = to_corners(boxes[row]).clamp(0, 1).tolist()
             colour = self.colours[label]
             axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=colour, lw=1.8))
-            name = shorten(self.names[label], letters)
+            name = shorten(self.names[label], LETTERS) if few else self.names[label][:INITIALS]
             words = name if probability is None else f"{name} {float(probability[row]):.2f}"
             axes.text(
                 min(max(left, 0.012), 0.84),
@@ -75,4 +73,4 @@ def _sure(output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     probability, labels = logits[0].softmax(dim=-1)[:, :-1].max(dim=-1)
     order = probability.argsort(stable=True)
     order = order[probability[order] > SURE]
-    return labels[order], boxes[0][order], torch.as_tensor(probability[order])
+    return labels[order], boxes[0][order], probability[order]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maqee.report.answers import Example
-from maqee.report.palette import UNCOUNTED, class_colours
+from maqee.report.palette import UNCOUNTED, as_shares, class_colours
 from maqee.report.panels import draw_image
 from maqee.tasks.pixels import IGNORE
 from maqee.tasks.segmentation import stretch
@@ -17,7 +17,7 @@ from maqee.tasks.segmentation import stretch
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STRENGTH = 0.6  # of the colours, the rest is the image
+STRENGTH = 0.8  # of the colours, the rest is the image: enough of it to see shapes, too little to change a colour
 LEAST_SHARE = 0.001  # of a picture that a class must cover to be named
 
 
@@ -47,7 +47,7 @@ class MaskPainter:
 
     def legend(self) -> list[tuple[str, str]]:
         """Classes that can be seen in the truth or in an answer."""
-        entries = [(self.colours[label], self.names[label]) for label in self.named]
+        entries = [(_over_grey(self.colours[label]), self.names[label]) for label in self.named]
         return [*entries, (UNCOUNTED, "does not count")] if self.ignored else entries
 
     def _classes(self, output: Tensor) -> Tensor:
@@ -56,6 +56,11 @@ class MaskPainter:
     def _paint(self, axes: Axes, mask: Tensor) -> None:
         table = torch.zeros(IGNORE + 1, 3)
         for label, colour in self.colours.items():
-            table[label] = torch.tensor([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+            table[label] = torch.tensor(as_shares(colour))
         strength = torch.where(mask == IGNORE, 1.0, STRENGTH)[..., None]
         draw_image(axes, strength * table[mask] + (1 - strength) * self.grey[..., None])
+
+
+def _over_grey(colour: str) -> str:
+    """A colour as it looks over a grey image."""
+    return "#" + "".join(f"{round(255 * (STRENGTH * share + (1 - STRENGTH) / 2)):02X}" for share in as_shares(colour))

@@ -24,9 +24,15 @@ def class_colours(present: Sequence[int], classes: int) -> dict[int, str]:
     return {label: COLOURS[rank % len(COLOURS)] for rank, label in enumerate(sorted(present))}
 
 
+def as_shares(colour: str) -> tuple[float, float, float]:
+    """Red, green and blue from 0 to 1."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return red, green, blue
+
+
 def text_colour(background: str) -> str:
     """Black or white, whichever is easier to read on a colour."""
-    red, green, blue = (int(background[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = as_shares(background)
     return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#FFFFFF"
 
 

@@ -32,8 +32,8 @@ def draw_sheet(shown: Shown, example: Example, painter: Painter) -> Figure:
     rows = math.ceil(count / columns)
     shape = example.pixels.shape
     tall = PANEL * max(0.6, min(1.4, shape[0] / shape[1])) + 0.5  # room for two lines of title
-    figure = Figure(figsize=(columns * PANEL, rows * tall + 0.6), dpi=DOTS, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.02)  # type: ignore[union-attr]
+    figure = Figure(figsize=(columns * PANEL, rows * tall + 0.6), dpi=DOTS)
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1, hspace=0.02)
     panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
         axes.set_xticks([])
@@ -74,11 +74,19 @@ def save_sheet(figure: Figure, path: Path) -> None:
 
 
 def _frame(axes: Axes, title: str, reached: bool, taken: bool = False) -> None:
-    """A thick black frame and a bold title where the policy stops; grey behind it."""
-    axes.set_title(title, fontsize=9.5, fontweight="bold" if taken else "normal", color="black" if reached else QUIET)
+    """A thick black frame and a bold title where the policy stops; a grey title behind it."""
+    from matplotlib.patches import Rectangle
+
+    weight, colour = "bold" if taken else "normal", "black" if reached else QUIET
+    axes.set_title(title, fontsize=9.5, fontweight=weight, color=colour, pad=11)
     for side in axes.spines.values():
-        side.set_linewidth(4 if taken else 0.8)
-        side.set_color("black" if taken else QUIET)
+        side.set_linewidth(0.8)
+        side.set_color(QUIET)
+    layers = ((13.0, "black", -2), (6.0, "white", -1)) if taken else ()  # a gap, for images that are black themselves
+    for width, colour, order in layers:
+        frame = Rectangle((0, 0), 1, 1, fill=False, lw=width, edgecolor=colour, joinstyle="miter", zorder=order)
+        frame.set(transform=axes.transAxes, clip_on=False)
+        axes.add_patch(frame)
 
 
 def _legend(axes: Axes, entries: list[Entry]) -> None:

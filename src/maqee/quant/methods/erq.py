@@ -13,13 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.quant.grids import UniformGrid
+from maqee.quant.layer import QuantLayer
 from maqee.quant.methods import methods
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import QuantLayer, WeightState
 from maqee.quant.outliers import outlier_columns
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grid
 from maqee.quant.regression import Moments, ridge_update, round_and_compensate
+from maqee.quant.state import WeightState
 
 LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram matrix as it is, not to its mean
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step
@@ -63,6 +64,7 @@ def _reduce_errors(quantized: QuantizedModel, images: Tensor, two_groups: bool) 
     """Both steps for every layer, as its float input passes by."""
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
+        apply_changes()
         widths = quantized.widths(layer.name)
         rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
         if isinstance(layer.inner, nn.Conv2d) and layer.inner.groups > 1:
@@ -78,21 +80,26 @@ def _reduce_errors(quantized: QuantizedModel, images: Tensor, two_groups: bool) 
         patch = quantized.places[layer.name].role == "patch"
         for bits in widths:
             layer.add_state(_rounded(rows, bias, moments, bits, split, patch))
-        updates.append((layer, rows, bias))
+        changes.append((layer, rows, bias))
 
-    updates: list[tuple[QuantLayer, Tensor, Tensor]] = []  # the pass itself must see the weights as they were
+    def apply_changes() -> None:
+        """Change the weights of the layer that was fitted last; by now it has done its part of the float pass."""
+        while changes:
+            layer, rows, bias = changes.pop()
+            layer.inner.weight.data = rows.view_as(layer.inner.weight)
+            layer.inner.bias = nn.Parameter(bias)
+
+    changes: list[tuple[QuantLayer, Tensor, Tensor]] = []
     with quantized.in_float(), quantized.observing(on_layer, None):
         quantized.run_everything(images)
-    for layer, rows, bias in updates:
-        layer.inner.weight.data = rows.view_as(layer.inner.weight)
-        layer.inner.bias = nn.Parameter(bias)
+    apply_changes()
     for layer in quantized.layers.values():
         layer.set_bits(quantized.asked(layer.name).weights)
 
 
 def _after_norm(layer: QuantLayer) -> bool:
-    """The two layers of a block that ERQ treats in a special way, and their like in a segmentation decoder."""
-    return layer.name.endswith((".qkv", ".fc1")) or ".projections." in layer.name
+    """The two layers of a block that ERQ treats in a special way."""
+    return layer.name.endswith((".qkv", ".fc1"))
 
 
 def _rounded(rows: Tensor, bias: Tensor, moments: Moments, bits: int, split: bool, patch: bool) -> WeightState:

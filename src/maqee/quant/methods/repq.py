@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from maqee.quant.layer import QuantLayer
 from maqee.quant.methods import methods
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.model import QuantizedModel
-from maqee.quant.modules import QuantLayer
 
 
 @methods.register("repq")

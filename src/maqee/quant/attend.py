@@ -1,0 +1,77 @@
+"""The quantized attention product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from maqee.quant.layer import made_from_codes, with_gradient
+from maqee.quant.state import GridModule
+from maqee.quant.sums import EXECUTED, SIMULATED
+from maqee.quant.terms import multiply_terms, operand_terms
+
+
+class QuantAttend(nn.Module):
+    """softmax(q k^T / sqrt(d) + bias) v with all four operands quantized; softmax itself is float.
+
+    Attributes:
+        name: its name in the model.
+        observer: called with the module and the operands ("q", "k", "p", "v") when they first occur.
+    """
+
+    OPERANDS = ("q", "k", "p", "v")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.grids = nn.ModuleDict()
+        self.enabled = True
+        self.learning = False
+        self.executing = False
+        self.observer: Callable[[QuantAttend, str, Tensor], None] | None = None
+
+    def all_grids(self) -> dict[str, GridModule]:
+        """The grids of the operands."""
+        return {name: grid for name, grid in self.grids.items() if isinstance(grid, GridModule)}
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """q, k, v: (batch, heads, tokens, head width); bias broadcasts to (batch, heads, tokens, tokens)."""
+        return self.mix(self.probabilities(q, k, bias), v)
+
+    def probabilities(self, q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Softmax of the scores and the bias."""
+        scores = self.scores(q, k)
+        return torch.softmax(scores if bias is None else scores + bias, dim=-1)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """The first product, q k^T / sqrt(d)."""
+        self._observe("q", q)
+        self._observe("k", k)
+        return self._product("q", q, "k", k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+
+    def mix(self, p: Tensor, v: Tensor) -> Tensor:
+        """The second product, p v."""
+        self._observe("p", p)
+        self._observe("v", v)
+        return self._product("p", p, "v", v)
+
+    def _observe(self, operand: str, x: Tensor) -> None:
+        if self.observer is not None:
+            self.observer(self, operand, x)
+
+    def _product(self, left: str, one: Tensor, right: str, other: Tensor) -> Tensor:
+        grids = self.all_grids() if self.enabled else {}
+
+        def from_values() -> Tensor:
+            return (grids[left](one) if left in grids else one) @ (grids[right](other) if right in grids else other)
+
+        both = {left, right} <= set(grids)
+        if not both or self.learning or not made_from_codes(self.executing, grids[left], grids[right]):
+            return from_values()
+        name, sums = f"{self.name} {left} x {right}", EXECUTED if self.executing else SIMULATED
+        with torch.no_grad():
+            terms = operand_terms(grids[left].grid, one), operand_terms(grids[right].grid, other)
+            y = multiply_terms(*terms, lambda a, b: sums.matmul(a, b, name))
+        return with_gradient(y, from_values, one, other)

@@ -1,0 +1,147 @@
+"""The quantized layer that takes the place of a linear layer or a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maqee.errors import MaqeeError
+from maqee.models.layers import TokenDepthwise, as_picture
+from maqee.quant.grids import Grid, learnable
+from maqee.quant.state import GridModule, WeightState
+from maqee.quant.sums import EXECUTED, SIMULATED
+from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
+
+
+class QuantLayer(nn.Module):
+    """A linear layer or convolution with quantized input and weights.
+
+    It keeps the float weights it was made from ("latent"), and a `WeightState` for every width that was fitted, so that
+    changing the width is a look-up. Without a state or with `enabled` off it computes in float.
+
+    With input and weights quantized it adds up products of codes and multiplies the sums by the scales:
+    in float32 (simulated), or in int32 with `executing` on.
+
+    Attributes:
+        name: the layer's name in the model.
+        bits: width of the weights in use; None is float.
+        learning: compute weights from the latent ones with straight-through gradients, for training.
+        trained: whether the latent weights are those of a training, from which the states were made.
+        observer: called with the layer and its input before anything else; methods fit layers with it.
+    """
+
+    def __init__(self, inner: nn.Linear | nn.Conv2d, name: str) -> None:
+        super().__init__()
+        self.inner = inner
+        self.name = name
+        self.input: GridModule | None = None
+        self.states = nn.ModuleDict()
+        self.bits: int | None = None
+        self.enabled = True
+        self.learning = False
+        self.trained = False
+        self.executing = False
+        self.observer: Callable[[QuantLayer, Tensor], None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What the inner layer knows (its sizes, its stride), for whoever asks the layer in its place."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    @property
+    def rows(self) -> Tensor:
+        """Latent weights as (out, in)."""
+        return self.inner.weight.flatten(1)
+
+    def state(self) -> WeightState | None:
+        """The state in use."""
+        if self.bits is None:
+            return None
+        found = self.states[str(self.bits)]
+        assert isinstance(found, WeightState)
+        return found
+
+    def add_state(self, state: WeightState) -> None:
+        """Keep the weights of one more width."""
+        self.states[str(state.bits)] = state
+
+    def set_bits(self, bits: int | None) -> None:
+        """Use another width that was fitted; None is float."""
+        if bits is not None:
+            self.check_fitted(bits)
+        self.bits = bits
+
+    def check_fitted(self, bits: int) -> None:
+        """Complain if there are no weights at this width."""
+        if str(bits) not in self.states:
+            kept = ", ".join(sorted(self.states)) or "none"
+            raise MaqeeError(f"{self.name} has no weights at {bits} bits (fitted: {kept}): fit it with that width.")
+
+    def forward(self, x: Tensor, *rest: Any) -> Tensor:
+        """What the inner layer computes, on quantized numbers."""
+        if self.observer is not None:
+            self.observer(self, x)
+        if not self.enabled:
+            return self.apply_weights(x, self.inner.weight, self.inner.bias, *rest)
+        state = self.state()
+        if self.input is None or state is None or self.learning or not made_from_codes(self.executing, self.input):
+            return self.from_values(x, *rest)
+        with torch.no_grad():
+            y = self._from_codes(x, self.input.grid, state, *rest)
+        return with_gradient(y, lambda: self.from_values(x, *rest), x)
+
+    def from_values(self, x: Tensor, *rest: Any) -> Tensor:
+        """The inner layer on the numbers that the codes stand for; gradients pass."""
+        weight, bias = self.weights()
+        return self.apply_weights(x if self.input is None else self.input(x), weight, bias, *rest)
+
+    def _from_codes(self, x: Tensor, grid: Grid, state: WeightState, *rest: Any) -> Tensor:
+        """Sums of products of codes, times scales."""
+        inner, sums = self.inner, EXECUTED if self.executing else SIMULATED
+        weights = weight_terms(state.codes, state.scale, state.zero, state.group)
+        if isinstance(inner, nn.Conv2d):
+            terms = operand_terms(grid, as_picture(x, rest[0]) if isinstance(inner, TokenDepthwise) else x)
+            y = multiply_terms(terms, weights, lambda a, b: sums.convolve(a, b, inner, self.name))
+        else:
+            terms = operand_terms(grid, x)
+            y = multiply_terms(terms, weights, lambda a, b: sums.matmul(a, b.t(), self.name))
+        y = y if state.bias is None else y + state.bias
+        if isinstance(inner, TokenDepthwise):
+            return y.flatten(1, 2)
+        return y.permute(0, 3, 1, 2) if isinstance(inner, nn.Conv2d) else y
+
+    def weights(self) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias in use, in the inner layer's shape."""
+        state = self.state()
+        if state is None:
+            return self.inner.weight, self.inner.bias
+        if self.learning:
+            return learnable(state.grid(), self.rows).view_as(self.inner.weight), self.inner.bias
+        return state.values().view_as(self.inner.weight), state.bias
+
+    def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
+        """The inner layer with other weights."""
+        if isinstance(self.inner, TokenDepthwise):
+            return self.inner.convolve(x, rest[0], weight, bias)
+        if isinstance(self.inner, nn.Conv2d):
+            return self.inner._conv_forward(x, weight, bias)
+        return F.linear(x, weight, bias)
+
+
+def made_from_codes(executing: bool, *inputs: GridModule) -> bool:
+    """Whether a product is made from codes: always when executed; when simulated, if that is quick enough."""
+    return executing or all(is_quick(module.grid) for module in inputs)
+
+
+def with_gradient(y: Tensor, from_values: Callable[[], Tensor], *inputs: Tensor) -> Tensor:
+    """The result y with the gradient of the same computation on values, where one is wanted."""
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+        return y
+    values = from_values()
+    return y + (values - values.detach())  # what is added is exactly 0
