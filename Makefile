@@ -9,7 +9,7 @@ demo: $(VENV)/.core
 	$(BIN)/maqee demo --out runs/demo
 
 test: $(VENV)/.dev lint
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
