@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
+
+from maqee.exits import heads
+from maqee.models import TokenShape
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
@@ -36,3 +42,29 @@ def invoke(*arguments: str) -> Result:
     if isinstance(result.exception, MaqeeError):
         result.exit_code = 2
     return result
+
+
+def count_head_macs(kind: str, shape: TokenShape, classes: int) -> tuple[int, int]:
+    """What an exit head says it multiplies, and what torch counts when it runs."""
+    with torch.device("meta"):
+        head = heads[kind](shape, classes).eval()
+        tokens = torch.randn(1, shape.tokens, shape.dim)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        head(tokens)
+    return head.macs(), counter.get_total_flops() // 2
+
+
+def check_every_tensor_matters(
+    module: nn.Module, everything: Callable[[nn.Module], Tensor], silent: Callable[[str], bool], least: float
+) -> None:
+    """A parity test proves something only if no tensor could be lost unseen: change each, and look for the effect."""
+    before = everything(module)
+    for name, parameter in module.named_parameters():
+        if silent(name):
+            continue
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.add_(torch.randn(kept.shape))
+            after = everything(module)
+            parameter.copy_(kept)
+        assert max_difference(before, after) > least, name

@@ -13,7 +13,8 @@ import torch
 
 from maqee.data import open_data
 from maqee.evaluate import quantization
-from maqee.evaluate.quantization import Case, draw, settings_of, summarize
+from maqee.evaluate.quantization import draw, summarize
+from maqee.evaluate.quantization_cases import Case, settings_of
 from maqee.exits import add_exits
 from maqee.models import load_backbone, save_backbone
 from maqee.quant import Bits, QuantSettings, methods, quantize

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from maqee.models import ViT, load_backbone
-from tests.helpers import max_difference
+from tests.helpers import check_every_tensor_matters, max_difference
 from tests.models.foreign import (
     CLASSIFIERS,
     TOLERANCE,
@@ -95,16 +95,7 @@ def _silent(name: str) -> bool:
 def test_every_tensor_takes_part(kind: str) -> None:
     """The parity above proves something only if no tensor could be lost unseen."""
     theirs: nn.Module = make(kind, **({} if kind == "swin" else {"num_hidden_layers": 2}))
-    before = _everything(theirs)
-    for name, parameter in theirs.named_parameters():
-        if _silent(name):
-            continue
-        kept = parameter.detach().clone()
-        with torch.no_grad():
-            parameter.add_(torch.randn(kept.shape))
-            after = _everything(theirs)
-            parameter.copy_(kept)
-        assert max_difference(before, after) > 100 * TOLERANCE, name
+    check_every_tensor_matters(theirs, _everything, _silent, 100 * TOLERANCE)
 
 
 def _everything(theirs: nn.Module) -> Tensor:

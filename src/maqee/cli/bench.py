@@ -155,6 +155,26 @@ def search(
     _write(out, result)
 
 
+@app.command()
+def integers(
+    model: Model,
+    data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).")],
+    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
+    images: Annotated[int, typer.Option(help="Test images.", min=1)] = 1000,
+    method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "repq",
+    resize: Annotated[int | None, typer.Option(help="Short side before the crop, if the model does not say.")] = None,
+    out: Out = None,
+) -> None:
+    """Run a 4-bit model simulated and executed on int32 sums, and compare the answers."""
+    from maqee.evaluate.integers import compare_integers
+
+    result = compare_integers(model, data, data_root, images, method, resize=resize, out=out)
+    typer.echo(
+        f"{result['model']}, {method} {result['bits']}, {images} images: simulated and executed agree on "
+        f"{result['agreement']:.2%}; worst layer {result['worst_layer']:.1e}"
+    )
+
+
 def _precision(text: str) -> str:
     from maqee.errors import MaqeeError
 

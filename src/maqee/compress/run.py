@@ -16,6 +16,7 @@ from maqee.compress.measure import Batch, ModelMeasure
 from maqee.compress.recovery import Recovery, RecoverySettings, training_batch
 from maqee.compress.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
+from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import evaluation_batch
 from maqee.exits import EarlyExitModel
@@ -135,7 +136,7 @@ def compress(
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     reference = model.to(target).eval()
     widths = tuple(range(how.bit_min, how.bit_max + 1))
     quantized = fit_model(reference, fitting, widths, options, target)

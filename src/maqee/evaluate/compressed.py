@@ -24,8 +24,10 @@ from maqee.compress.folder import SOURCE, check_classes, find_model, load
 from maqee.compress.measure import ModelMeasure, bit_settings
 from maqee.compress.run import TRACE, CompressOptions, draw_images, fit_model, load_batches
 from maqee.data import ImageSet, Splits, open_data
+from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.evaluate.exits import measure_exits, metric_figures, policy_figures
+from maqee.evaluate.networks import short_name
 from maqee.evaluate.run import open_split
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.io import read_json
@@ -52,7 +54,7 @@ def evaluate_compressed(
     plan, model = compressed.plan, compressed.model
     source = read_json(run / SOURCE)["data"]
     data = open_split(source["data"], path or source["path"], source["holdout"], source["seed"], split)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     trace = Trace.load(run / TRACE)
     wanted, policies = frontier_policies(trace)
     figures = measure_quantized(model.to(target), plan.bit_settings, data, tasks[plan.task], [plan.policy, *policies])
@@ -132,7 +134,7 @@ def compare_baselines(
     splits = open_data(data, data_root, recipe.get("data", {}).get("holdout"), recipe.get("seed", 0))
     check_classes(network, splits)
     splits.test.require(task.targets, task.name)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     network = network.to(target).eval()
     full = BitSettings.uniform(32, 32, network.backbone.depth)
     rows: list[dict[str, Any]] = [
@@ -146,7 +148,7 @@ def compare_baselines(
         figures = measure_quantized(quantized.model, bit_settings(quantized, bits), splits.test, task)
         rows.append({"method": method, "bits": list(bits), **figures})
     return {
-        "model": "/".join(folder.resolve().parts[-2:]),
+        "model": short_name(folder),
         "weights": weights_digest(network),
         "data": splits.test.name,
         "images": len(splits.test),

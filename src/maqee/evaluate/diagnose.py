@@ -24,6 +24,7 @@ from maqee.compress.measure import Batch
 from maqee.compress.request import FILE as REQUEST
 from maqee.compress.run import CompressOptions, draw_images
 from maqee.data import ImageSet, eval_batches, open_data
+from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import evaluation_batch
@@ -80,7 +81,7 @@ def diagnose_run(
     splits = open_data(where["data"], path or where["path"], where["holdout"], where["seed"])
     data = searched_images(run, splits.calibration)
     data = data.select(range(min(images, len(data))))
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     batches = _batches(data, reference, target)
     states = measure_states(reference.to(target), compressed.model.to(target), batches, task)
     diagnosis = diagnose_states(states, plan)

@@ -5,11 +5,9 @@ All figures are simulated: weights and activations are rounded to their grids an
 
 from __future__ import annotations
 
-import itertools
-import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +17,23 @@ from torch import Tensor
 
 from maqee.data import ImageSet, Splits, eval_batches, open_data
 from maqee.data.transforms import prepare
+from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
-from maqee.errors import MaqeeError, suggest
-from maqee.exits import EarlyExitModel
+from maqee.errors import MaqeeError
+from maqee.evaluate.networks import Network, load_network, short_name
+from maqee.evaluate.quantization_cases import IDENTITY, Case, list_cases, settings_of
+from maqee.exits import EarlyExitModel, backbone_of
 from maqee.io import read_json, write_json
-from maqee.models import Backbone, load_backbone
 from maqee.models.digest import weights_digest
 from maqee.models.preprocessing import Preprocessing
 from maqee.progress import steps
-from maqee.quant import Bits, QuantSettings, methods, quantize
+from maqee.quant import quantize
 from maqee.tasks import tasks
 
 FORMAT, VERSION = "maqee-quantization", 1
-SCOPES = ("default", "authors")
 KEPT_BYTES = 2 << 30  # test images that take less than this are prepared once
 
-Network = Backbone | EarlyExitModel
 Batches = Sequence[tuple[Tensor, Tensor]]
-IDENTITY = ("method", "bits", "scope", "images", "seed")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One thing to measure; `method` "float" is the model as it came.
-
-    Attributes:
-        method: a name of the registry.
-        bits: weight and activation bits, as in "W4A4".
-        scope: "default" or "authors".
-        images: number of calibration images.
-        seed: decides which.
-    """
-
-    method: str
-    bits: str
-    scope: str
-    images: int
-    seed: int | None
-
-    def identity(self) -> tuple[Any, ...]:
-        """What makes two rows the same measurement."""
-        return tuple(getattr(self, name) for name in IDENTITY)
-
-
-FULL_PRECISION = Case("float", "float", "-", 0, None)
 
 
 def compare_quantization(
@@ -99,7 +70,7 @@ def compare_quantization(
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     network = load_network(model)
     preprocessing = _preprocessing(network, resize)
     splits = open_data(data, data_root)
@@ -122,63 +93,6 @@ def compare_quantization(
                     write_json(out, result)
                 bar.update(count, f"{case.method} {case.bits} {case.scope} {row['accuracy'][-1]:.2%}")
     return result
-
-
-def list_cases(
-    method: Sequence[str], bits: Sequence[str], scope: Sequence[str], seeds: Sequence[int], images: int
-) -> list[Case]:
-    """All combinations, checked; the first seed's come first, so that an early look shows every row."""
-    for name in method:
-        _ = methods[name]
-    for name in scope:
-        if name not in SCOPES:
-            raise suggest(name, list(SCOPES), "scope")
-    if images < 1:
-        raise MaqeeError(f"{images} calibration images are too few: give at least 1.")
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise MaqeeError(f"Seed {seed} is not in 0..{2**32 - 1}.")
-    widths = ["W{}A{}".format(*parse_widths(text)) for text in bits]
-    combinations = itertools.product(seeds, widths, scope, method)
-    found = [Case(name, width, where, images, seed) for seed, width, where, name in combinations]
-    return [FULL_PRECISION, *dict.fromkeys(found)]
-
-
-def parse_widths(text: str) -> tuple[int, int]:
-    """Read "W4A4" as 4 and 4."""
-    match = re.fullmatch(r"[wW]([2-8])[aA]([2-8])", text.strip())
-    if match is None:
-        raise MaqeeError(f"Bits {text!r} must be like W4A4, with 2 to 8 bits each.")
-    return int(match[1]), int(match[2])
-
-
-def settings_of(case: Case) -> QuantSettings:
-    """What a scope means for a method.
-
-    "authors" quantizes the classifier too, and the patch embedding: weights at the nominal bits; its input at 8 bits
-    (RepQ) or float (ERQ). Zero points of reparameterised activations stay the means that the releases leave there.
-    """
-    weights, activations = parse_widths(case.bits)
-    plain = QuantSettings(weight_bits=weights, act_bits=activations)
-    if case.scope == "default":
-        return plain
-    patch = Bits(weights, None if case.method.startswith("erq") else 8)
-    return replace(plain, patch=patch, classifier=Bits(weights, activations), integer_zeros=False)
-
-
-def load_network(model: str | Path) -> Network:
-    """An early-exit model if the folder holds one, else a backbone. Presets get the same random weights every time."""
-    config = Path(model) / "config.json"
-    if config.is_file() and read_json(config).get("exits") is not None:
-        return EarlyExitModel.load(Path(model))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return load_backbone(model)
-
-
-def backbone_of(network: Network) -> Backbone:
-    """The network without its exits."""
-    return network.backbone if isinstance(network, EarlyExitModel) else network
 
 
 def draw(calibration: ImageSet, images: int, seed: int) -> list[int]:
@@ -239,9 +153,11 @@ def _measure(
     if case.seed is not None:
         chosen = calibration.select(draw(calibration, case.images, case.seed))
         pixels = chosen.images.load(range(len(chosen)), preprocessing).to(device)
-        begin = _clock(device)
+        synchronize(device)
+        begin = time.perf_counter()
         quantized = quantize(network, prepare(pixels, preprocessing), case.method, settings_of(case))
-        fit_seconds = _clock(device) - begin
+        synchronize(device)
+        fit_seconds = time.perf_counter() - begin
         fitted = quantized.model  # type: ignore[assignment]
     else:
         fit_seconds = 0.0
@@ -267,12 +183,6 @@ def _accuracies(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> l
         for metric, output in zip(metrics, outputs, strict=True):
             metric.update(output, targets)
     return [round(metric.compute(), 6) for metric in metrics]
-
-
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
@@ -325,7 +235,7 @@ def _begin(
         "exit_blocks": list(network.exit_blocks if isinstance(network, EarlyExitModel) else (network.depth,)),
     }
     if out is None or not out.exists():
-        return {"model": _short_name(model), **header, "rows": [], "summary": [], "environments": []}
+        return {"model": short_name(model), **header, "rows": [], "summary": [], "environments": []}
     found = read_json(out)
     for name, value in header.items():
         if found.get(name) != value:
@@ -342,11 +252,3 @@ def _number_of(environments: list[dict[str, Any]], environment: dict[str, Any]) 
     if environment not in environments:
         environments.append(environment)
     return environments.index(environment)
-
-
-def _short_name(model: str | Path) -> str:
-    """The model's name without the place on this machine: a file's name, a folder's with its parent's."""
-    path = Path(model)
-    if path.is_dir():
-        return "/".join(path.resolve().parts[-2:])
-    return path.name if path.is_file() else str(model)

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluate.quantization import Network, backbone_of, load_network, parse_widths
-from maqee.exits import EarlyExitModel
+from maqee.evaluate.networks import Network, load_network
+from maqee.evaluate.quantization_cases import parse_widths
+from maqee.exits import EarlyExitModel, backbone_of
 from maqee.progress import steps
 from maqee.quant import QuantSettings, methods, quantize
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from maqee.compress.recovery import RecoveryStage
+from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
@@ -25,7 +26,7 @@ def measure_recovery(
 
     Both compute every exit, the teacher's pass, gradients and an AdamW step; in bfloat16 on a GPU.
     """
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     torch.manual_seed(0)
     teacher = add_exits(load_backbone(model, num_classes=100)).to(target).eval()
     size = teacher.backbone.preprocessing.image_size
@@ -77,18 +78,13 @@ def _time(stage: RecoveryStage, images: torch.Tensor, labels: torch.Tensor, repe
     optimizer = torch.optim.AdamW(stage.parameters(), lr=1e-6, fused=device.type == "cuda")
     times = []
     for step in range(repeats + 3):
-        _synchronize(device)
+        synchronize(device)
         start = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss, _ = stage(images, labels, step)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        _synchronize(device)
+        synchronize(device)
         times.append(time.perf_counter() - start)
     return statistics.median(times[3:])
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

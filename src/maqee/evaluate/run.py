@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from maqee.apq.cost import BitSettings, total_macs, utilization
 from maqee.data import ImageSet, open_data
+from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import Measured, evaluate_exits, measure_exits, metric_figures, policy_figures
@@ -44,7 +43,7 @@ def evaluate_run(
     recipe = read_run(run)
     folder, source = stage_folder(run, stage), recipe["data"]
     data = open_split(source["name"], path or source["path"], source["holdout"], recipe["seed"], split)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     chosen = tasks[task or recipe["task"]]
     data.require(chosen.targets, chosen.name)
     result: dict[str, Any] = {

@@ -16,6 +16,7 @@ import torch
 from maqee.apq import SearchOptions
 from maqee.apq.bits import BlockBits
 from maqee.compress.measure import Batch, ModelMeasure
+from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.evaluate.exits import evaluation_batch
 from maqee.evaluate.search_speed import search_speed
@@ -53,7 +54,7 @@ def search_cost(
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     measure = _make_measure(model, exits, samples, scored or max(1, samples // 2), method, target)
     bits: BlockBits = (4,) * measure.depth
     counted: list[float] = []
@@ -123,15 +124,10 @@ def _in_turns(jobs: list[Callable[[], None]], device: torch.device, repeats: int
     times: list[list[float]] = [[] for _ in jobs]
     for turn in range(repeats + warm_up):
         for job, seconds in zip(jobs, times, strict=True):
-            _wait(device)
+            synchronize(device)
             start = time.perf_counter()
             job()
-            _wait(device)
+            synchronize(device)
             if turn >= warm_up:
                 seconds.append(time.perf_counter() - start)
     return [statistics.median(seconds) for seconds in times]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from maqee.apq.cost import total_macs, utilization
+from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
@@ -37,7 +38,7 @@ def compare_throughput(
     Weights are random, so thresholds are set on the very batch that is timed, such that the wanted shares leave; all
     of `run` is executed. "ideal" is the ratio of multiply-accumulates, heads included.
     """
-    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = pick_device(device)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
     network = add_exits(load_backbone(model), exits).to(target, dtype).eval()
@@ -122,16 +123,11 @@ def time_together(jobs: list[Callable[[], Any]], device: torch.device, repeats: 
     times: list[list[float]] = [[] for _ in jobs]
     for turn in range(repeats + 3):
         for index, job in enumerate(jobs):
-            _wait(device)
+            synchronize(device)
             start = time.perf_counter()
             with torch.inference_mode():
                 job()
-            _wait(device)
+            synchronize(device)
             if turn >= 3:  # warm-up
                 times[index].append(time.perf_counter() - start)
     return [float(np.median(values)) for values in times]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

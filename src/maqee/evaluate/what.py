@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from maqee.errors import MaqeeError
-from maqee.evaluate.quantization import backbone_of, load_network
-from maqee.exits import EarlyExitModel
+from maqee.evaluate.networks import load_network
+from maqee.exits import EarlyExitModel, backbone_of
 from maqee.exits.placement import default_positions, head_kinds
 from maqee.models import Backbone, SwinConfig, ViTConfig, presets
 from maqee.models.config import BackboneConfig

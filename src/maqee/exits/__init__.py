@@ -2,7 +2,7 @@
 
 from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - registers the heads
 from maqee.exits.heads import ExitHead, heads
-from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits
+from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits, backbone_of
 from maqee.exits.placement import default_positions, head_kinds
 from maqee.exits.policy import NEVER, Policy
 
@@ -14,6 +14,7 @@ __all__ = [
     "ExitHead",
     "Policy",
     "add_exits",
+    "backbone_of",
     "default_positions",
     "head_kinds",
     "heads",

@@ -255,6 +255,11 @@ def add_exits(
     return model
 
 
+def backbone_of(model: Backbone | EarlyExitModel) -> Backbone:
+    """The network without its exits."""
+    return model.backbone if isinstance(model, EarlyExitModel) else model
+
+
 def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int, final: str | None) -> tuple[int, ...]:
     if len(positions) != len(kinds):
         raise MaqeeError(f"There are {len(positions)} exit positions and {len(kinds)} head kinds: give one kind each.")

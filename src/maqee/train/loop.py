@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from maqee.data import Augmentation, Splits, TrainBatches
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel
+from maqee.exits import backbone_of
 from maqee.interrupt import catch_interrupt
 from maqee.models import Backbone
 from maqee.models.compiling import compile_each, undo_compile
@@ -99,11 +99,6 @@ def train_stage(
     stage.requires_grad_(True)
     stage.eval()
     return time.monotonic() - started
-
-
-def backbone_of(model: Backbone | EarlyExitModel) -> Backbone:
-    """The network itself."""
-    return model.backbone if isinstance(model, EarlyExitModel) else model
 
 
 def set_drop_path(backbone: Backbone, rate: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from maqee.device import pick_device
 from maqee.errors import MaqeeError
 
 
@@ -94,4 +95,4 @@ def make_runner(precision: str, device: str | None = None) -> Runner:
     """The runner that fits how this process was started."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return AcceleratedRunner(precision)
-    return PlainRunner(precision, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    return PlainRunner(precision, pick_device(device))

@@ -1,0 +1,21 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import torch
+
+from maqee.errors import MaqeeError
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name; the GPU if there is one, when left out."""
+    try:
+        return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise MaqeeError(f"--device {name!r} is no device: give cpu, cuda, or cuda:1.") from error
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what it was asked; on the CPU that is always so."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
