@@ -158,6 +158,20 @@ def test_a_minimum_of_accuracy() -> None:
     assert result.best.figures.bops <= first.figures.bops
 
 
+def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
+    trace = FakeModel().trace((4,) * 6)
+    full, drop = float(trace.float_correct[:, -1].mean()), 0.05
+    assert Budget(max_drop=drop).needed_metric(trace) == pytest.approx(full - drop)
+    assert Budget(max_drop=1.0).needed_metric(trace) == 0
+    assert Budget().needed_metric(trace) is None
+    one = search(FakeModel(), budget=Budget(max_drop=drop))
+    other = search(FakeModel(), budget=Budget(min_metric=full - drop))
+    assert one.best == other.best
+    assert one.state.budget.max_drop == drop
+    with pytest.raises(MaqeeError, match=r"max_drop: 0.05 cannot be met .* the nearest found is 0.07"):
+        Budget(max_drop=drop).check_met(0.02, one.best.figures)
+
+
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
@@ -167,6 +181,8 @@ def test_a_minimum_of_accuracy() -> None:
         ({"min_metric": 1.0}, r"min_metric: 1.0 cannot be met at 4 bits on average: the nearest found is 0\."),
         ({"max_bops": 61000.0}, r"max_bops: 6.1e\+04 BOPs cannot be met at 4 bits on average: the nearest found is"),
         ({"max_bops": 1.0, "min_metric": 0.5}, "give one of them"),
+        ({"max_drop": 0.1, "min_metric": 0.5}, "min_metric and max_drop: give one of them"),
+        ({"max_drop": 2.0}, "max_drop: 2.0 must be from 0 to 1"),
         ({"max_bops": -1.0}, "more than 0"),
         ({"min_metric": 50.0}, "from 0 to 1"),
     ],

@@ -105,6 +105,16 @@ def test_running_again_changes_nothing(model: Path, run: Path) -> None:
     assert Plan.load(run / "plan.json").history[-1].kind == "recovery"
 
 
+@pytest.mark.parametrize("solver", ["coordinate", "exact"])
+def test_no_swaps_keep_the_bits_uniform(model: Path, tmp_path: Path, solver: str) -> None:
+    result = compress(model, tmp_path / "out", "--max-swaps", "0", "--max-drop", "1", "--solver", solver)
+    assert result.exit_code == 0, result.output
+    plan = Plan.load(tmp_path / "out" / "plan.json")
+    assert set(plan.bits) == {4}
+    assert plan.budget.max_drop == 1
+    assert plan.got.mean_exit == 2  # any accuracy will do: everybody leaves at the first exit
+
+
 def test_baselines(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "baselines.json"
     arguments = ("--model", str(model), "--data", "digits", "--samples", "40", "--device", "cpu", "--out", str(out))

@@ -22,6 +22,7 @@ class Budget:
         max_bops: the most expected BOPs of a sample. The objective is as always, within this limit.
         min_metric: the least mean of the task metric (accuracy), 0..1, on calibration samples. The objective is then
             the expected cost alone.
+        max_drop: the same, said as the most that the metric may lie below the full-precision model's at full depth.
     """
 
     __pydantic_config__ = STRICT
@@ -29,14 +30,29 @@ class Budget:
     average_bits: float = 4.0
     max_bops: float | None = None
     min_metric: float | None = None
+    max_drop: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_bops is not None and self.min_metric is not None:
-            raise MaqeeError("max_bops and min_metric: give one of them; the search gets the best of the other.")
+        given = [name for name in ("max_bops", "min_metric", "max_drop") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise MaqeeError(f"{' and '.join(given)}: give one of them; the search gets the best of the other.")
         if self.max_bops is not None and not self.max_bops > 0:
             raise MaqeeError(f"max_bops: {self.max_bops} must be more than 0.")
         if self.min_metric is not None and not 0 <= self.min_metric <= 1:
             raise MaqeeError(f"min_metric: {self.min_metric} must be from 0 to 1.")
+        if self.max_drop is not None and not 0 <= self.max_drop <= 1:
+            raise MaqeeError(f"max_drop: {self.max_drop} must be from 0 to 1.")
+
+    @property
+    def asks_for_metric(self) -> bool:
+        """Whether a metric must be reached, so that the objective is the expected cost."""
+        return self.min_metric is not None or self.max_drop is not None
+
+    def needed_metric(self, trace: Trace) -> float | None:
+        """The metric that a policy must reach on the trace's samples."""
+        if self.max_drop is not None:
+            return max(0.0, float(trace.float_correct[:, -1].mean()) - self.max_drop)
+        return self.min_metric
 
     def total_bits(self, depth: int, options: SearchOptions) -> int:
         """The sum of the blocks' bits."""
@@ -53,8 +69,8 @@ class Budget:
 
     def problem(self, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
         """The threshold search at the trace's bits under this budget."""
-        if self.min_metric is not None:
-            return least_cost_problem(trace, self.min_metric, scales.cost)
+        if (needed := self.needed_metric(trace)) is not None:
+            return least_cost_problem(trace, needed, scales.cost)
         problem = outer_problem(trace, scales, options)
         return problem if self.max_bops is None else with_cost_limit(problem, trace, self.max_bops, scales.cost)
 
@@ -76,7 +92,7 @@ class Budget:
             raise MaqeeError(
                 f"max_bops: {self.max_bops:.4g} BOPs cannot be met {bits}: the nearest found is {figures.bops:.4g}."
             )
-        raise MaqeeError(
-            f"min_metric: {self.min_metric} cannot be met {bits}: the nearest found is {figures.metric:.4f}; "
-            f"allow more bits or recovery."
-        )
+        asked, nearest = f"min_metric: {self.min_metric}", f"{figures.metric:.4f}"
+        if self.max_drop is not None:
+            asked, nearest = f"max_drop: {self.max_drop}", f"{self.max_drop + excess:.4f}"
+        raise MaqeeError(f"{asked} cannot be met {bits}: the nearest found is {nearest}; allow more bits or recovery.")

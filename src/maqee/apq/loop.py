@@ -85,9 +85,9 @@ def search_frontier(
 ) -> list[SearchResult]:
     """A whole search for every price of cost; those that no other beats in cost and metric, by ascending cost."""
     options = options or SearchOptions()
-    if budget is not None and budget.min_metric is not None:
+    if budget is not None and budget.asks_for_metric:
         raise MaqeeError(
-            "min_metric: a frontier over lambda_outer does not see it: search once for each metric instead."
+            "min_metric, max_drop: a frontier over lambda_outer does not see them: search once for each metric instead."
         )
     if options.recovery_steps:
         measure.snapshot(_UNTRAINED)

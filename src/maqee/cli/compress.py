@@ -21,10 +21,16 @@ def compress(
         float | None,
         typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
     ] = None,
+    max_drop: Annotated[
+        float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")
+    ] = None,
     solver: Annotated[str, typer.Option(help="coordinate (the paper's) or exact, for thresholds and bits.")] = (
         "coordinate"
     ),
     lambda_outer: Annotated[float, typer.Option(help="Price of cost when thresholds are chosen.")] = 0.5,
+    max_swaps: Annotated[
+        int | None, typer.Option(help="Swaps of bits to try; 0 keeps them uniform. Twice the blocks when left out.")
+    ] = None,
     patch: Annotated[str, typer.Option(help="Bits of the patch embedding, as 8/8, or float.")] = "float",
     classifier: Annotated[
         str, typer.Option(help="Bits of the final classifier (of a detector: both final heads), likewise.")
@@ -72,8 +78,8 @@ def compress(
         data,
         data_root,
         out,
-        Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy),
-        search_options(solver, lambda_outer, recover_swaps),
+        Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
+        search_options(solver, lambda_outer, recover_swaps, max_swaps),
         CompressOptions(
             method=method,
             task=task or stored_task(model),

@@ -15,6 +15,9 @@ def search(
         float | None,
         typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
     ] = None,
+    max_drop: Annotated[
+        float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")
+    ] = None,
     lambda_outer: Annotated[float, typer.Option(help="Price of cost.")] = 0.5,
     solver: Annotated[str, typer.Option(help="coordinate, or exact: the best of all on the grid.")] = "coordinate",
     frontier: Annotated[
@@ -36,9 +39,9 @@ def search(
     from maqee.evaluate.search_tables import frontier_table, search_table
     from maqee.io import to_json
 
-    budget = Budget(max_bops=max_bops, min_metric=min_accuracy)
-    if frontier and (out is not None or max_bops is not None or min_accuracy is not None):
-        raise MaqeeError("--frontier shows many policies: leave out --out, --max-bops and --min-accuracy.")
+    budget = Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop)
+    if frontier and (out is not None or budget != Budget()):
+        raise MaqeeError("--frontier shows many policies: leave out --out, --max-bops, --min-accuracy and --max-drop.")
     recorded = open_trace(trace, against)
     if frontier:
         result = find_frontier(recorded, solver)

@@ -31,7 +31,7 @@ def recover_and_choose(
     trace = measure.trace(best.bits)
     position = choose_position(trace, result, budget, AFTER)
     step = Step("recovery", position, True, position.excess, position.objective)
-    if budget.min_metric is None and not position.beats(best):
+    if not budget.asks_for_metric and not position.beats(best):
         measure.restore(BEFORE)
         trace, position = measure.trace(best.bits), best
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)

@@ -128,7 +128,7 @@ def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossN
     Where the budget asks for a metric, the search has gone as far as it allows, and no bolder policy is tried.
     """
     family = np.round(offset_family(plan.thresholds), 10)  # 0.8 - 0.2 is 0.6
-    if plan.budget.min_metric is not None:
+    if plan.budget.asks_for_metric:
         family = family[(family >= np.array(plan.thresholds)).all(axis=1)]
     rounded = family.astype(np.float32).astype(np.float64)  # thresholds as the executed policy compares with them
     found = control(
@@ -163,7 +163,7 @@ def collect_answers(model: EarlyExitModel, images: ImageSet, task: Task, loss: L
     return Answers(np.concatenate(confidence), np.concatenate(losses))
 
 
-def check_kept(plan: Plan) -> None:
+def check_kept(plan: Plan, trace: Trace) -> None:
     """Complain if a plan's promise has cost it its budget."""
     if plan.guarantee is None:
         return
@@ -174,9 +174,9 @@ def check_kept(plan: Plan) -> None:
             f"max_bops: {budget.max_bops:.4g} BOPs cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"costs {got.bops:.4g}; allow more BOPs, a larger epsilon, or give more calibration images."
         )
-    if budget.min_metric is not None and got.metric < budget.min_metric - 1e-9:
+    if (needed := budget.needed_metric(trace)) is not None and got.metric < needed - 1e-9:
         raise MaqeeError(
-            f"min_metric: {budget.min_metric} cannot be met {wanted}: the boldest policy that is shown to be safe "
+            f"min_metric: {needed:.4f} cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"reaches {got.metric:.4f}; ask for less, or allow a larger epsilon."
         )
 

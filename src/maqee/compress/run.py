@@ -169,7 +169,7 @@ def compress(
         _write(out, done)
     if result.state.finished:  # trained weights are worth keeping also where they miss the target
         budget.check_met(result.best.excess, result.best.figures)
-    check_kept(done.plan)
+    check_kept(done.plan, done.trace)
     return done
 
 
@@ -213,8 +213,8 @@ def _search(
     measure: ModelMeasure, how: SearchOptions, budget: Budget, options: CompressOptions, out: Path | None, show: bool
 ) -> SearchResult:
     """Search, or go on with a search; with training at the end, what must be reached is judged after it."""
-    if options.recovery_steps and budget.min_metric is not None:
-        budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how))
+    if options.recovery_steps and budget.asks_for_metric:
+        budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how), max_drop=None)
     state = None
     if out is not None and (out / SEARCH).exists():
         state = SearchState.from_json((out / SEARCH).read_text(encoding="utf-8"), str(out / SEARCH))
@@ -236,11 +236,12 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
 
     As far below the quantized model's full-depth metric as the real target is below the full-precision model's.
     """
-    assert budget.min_metric is not None
     depth = measure.depth
     trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
     full, quantized = (float(correct[:, -1].mean()) for correct in (trace.float_correct, trace.correct))
-    return max(0.0, min(budget.min_metric, quantized - max(0.0, full - budget.min_metric)))
+    needed = budget.needed_metric(trace)
+    assert needed is not None
+    return max(0.0, min(needed, quantized - max(0.0, full - needed)))
 
 
 def _conclude(

@@ -6,7 +6,9 @@ from maqee.apq import SearchOptions
 from maqee.errors import MaqeeError
 
 
-def search_options(solver: str, lambda_outer: float = 0.5, recovery_steps: int = 0) -> SearchOptions:
+def search_options(
+    solver: str, lambda_outer: float = 0.5, recovery_steps: int = 0, max_swaps: int | None = None
+) -> SearchOptions:
     """Options of a solver.
 
     Args:
@@ -14,6 +16,7 @@ def search_options(solver: str, lambda_outer: float = 0.5, recovery_steps: int =
             begins with the best allocation for the measured risks and ends with the best thresholds of all.
         lambda_outer: price of cost when thresholds are chosen.
         recovery_steps: training steps after every change of bits.
+        max_swaps: swaps of bits to try; with 0 all blocks keep the same bits.
     """
     if solver not in ("coordinate", "exact"):
         raise MaqeeError(f"Solver {solver!r} is not one of coordinate, exact.")
@@ -21,6 +24,7 @@ def search_options(solver: str, lambda_outer: float = 0.5, recovery_steps: int =
     return SearchOptions(
         lambda_outer=lambda_outer,
         recovery_steps=recovery_steps,
+        max_swaps=max_swaps,
         first_move="exact" if exact else "swap",
         last_search="exact" if exact else "coordinate",
     )

@@ -127,8 +127,8 @@ def find_thresholds(recorded: Recorded, budget: Budget, solver: str, lambda_oute
         rows.append(policy_row(trace, "plan", recorded.plan.thresholds))
     rows.append(policy_row(trace, "full depth", (NEVER,) * trace.exits))
     return _about(recorded, solver) | {
-        "objective": "expected cost" if budget.min_metric is not None else f"J at lambda_outer {lambda_outer:g}",
-        "budget": {"max_bops": budget.max_bops, "min_metric": budget.min_metric},
+        "objective": "expected cost" if budget.asks_for_metric else f"J at lambda_outer {lambda_outer:g}",
+        "budget": {"max_bops": budget.max_bops, "min_metric": budget.needed_metric(trace)},
         "rows": rows,
     }
 
