@@ -53,6 +53,7 @@ class MaskCode:
         table = np.full(highest + 2, _UNKNOWN, dtype=np.int16)
         table[self.first : self.first + self.classes] = np.arange(self.classes)
         table[[*self.ignored, IGNORE]] = IGNORE
+        numbers = numbers.astype(np.int64)  # numpy 2.5 does not put 256 beside 8-bit numbers
         classes = table[np.where((numbers < 0) | (numbers > highest), highest + 1, numbers)]
         if (bad := classes == _UNKNOWN).any():
             last = self.first + self.classes - 1

@@ -54,8 +54,8 @@ def has_new_head(config: BackboneConfig, wanted: BackboneConfig) -> bool:
 def adapt_state(state: dict[str, Tensor], config: BackboneConfig, fresh: Backbone) -> dict[str, Tensor]:
     """Tensors of a checkpoint of shape `config` for the model `fresh`, which keeps its own values where there are none.
 
-    A ViT that gets detection tokens starts them as noisy copies of its class token, their positions as a coarse copy of
-    the patches' positions, and their boxes at the same places.
+    A ViT that gets detection tokens starts them as blank patches (of the mean colour) on a coarse grid, where their
+    boxes start too. A blank patch looks at the patches around it; copies of the class token look at one another.
     """
     wanted = fresh.config
     own = fresh.state_dict()
@@ -70,7 +70,8 @@ def adapt_state(state: dict[str, Tensor], config: BackboneConfig, fresh: Backbon
     if wanted.detection_tokens and not config.detection_tokens:
         slots = spread_over(positions[:, prefix:], new, wanted.detection_tokens)
         positions = torch.cat([positions, slots], dim=1)
-        state["embedding.detection_tokens"] = state["embedding.class_token"].float() + own["embedding.detection_tokens"]
+        blank = state["embedding.patch.bias"].float()
+        state["embedding.detection_tokens"] = blank.expand_as(own["embedding.detection_tokens"]).clone()
     state["embedding.position"] = positions
     if config.mid_position:
         between = state["mid_position"].float().flatten(0, 1)  # (depth - 1, tokens, dim)

@@ -44,9 +44,9 @@ def make_optimizer(
 def peak_rate(name: str, settings: StageSection, depth: int) -> float:
     """The rate of a parameter: blocks lose a factor for each step from the end.
 
-    Heads and classifier have their own, and so have detection tokens, which are as fresh as the heads that read them.
+    Heads and classifier have their own.
     """
-    if re.search(r"(^|\.)(head|heads)\.|\.detection_tokens$", name):
+    if re.search(r"(^|\.)(head|heads)\.", name):
         return settings.head_lr or settings.lr
     match = re.search(r"\.blocks\.(\d+)\.|\.merges\.(\d+)\.", name)
     if match is None:
