@@ -160,7 +160,8 @@ def test_a_minimum_of_accuracy() -> None:
 
 def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
     trace = FakeModel().trace((4,) * 6)
-    full, drop = float(trace.float_correct[:, -1].mean()), 0.05
+    full, drop = trace.float_metric, 0.05
+    assert full == trace.float_correct[:, -1].astype(float).mean()
     assert Budget(max_drop=drop).needed_metric(trace) == pytest.approx(full - drop)
     assert Budget(max_drop=1.0).needed_metric(trace) == 0
     assert Budget().needed_metric(trace) is None

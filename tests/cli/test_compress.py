@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,15 @@ def test_no_swaps_keep_the_bits_uniform(model: Path, tmp_path: Path, solver: str
     assert plan.got.mean_exit == 2  # any accuracy will do: everybody leaves at the first exit
 
 
+def test_a_missed_target_leaves_a_model_that_can_be_evaluated(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = compress(model, out, "--min-accuracy", "1", "--recover", "2", "--batch", "16", "--max-swaps", "0")
+    assert result.exit_code == 2
+    assert "the nearest found is" in str(result.exception)
+    for folder in (out, out / "unrecovered"):
+        assert invoke("eval", str(folder), "--device", "cpu").exit_code == 0
+
+
 def test_baselines(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "baselines.json"
     arguments = ("--model", str(model), "--data", "digits", "--samples", "40", "--device", "cpu", "--out", str(out))
@@ -140,13 +150,21 @@ def test_frontier_policies_lose_no_more_than_they_may() -> None:
     from maqee.apq import policy_figures
 
     trace = make_trace(400)
-    full = float(trace.float_correct[:, -1].mean())
     wanted, policies = frontier_policies(trace)
     assert wanted
+    assert len({policy.thresholds for policy in policies}) == len(policies)
     costs = []
     for target, policy in zip(wanted, policies, strict=True):
         figures = policy_figures(trace, policy.thresholds)
         assert figures.metric >= target - 1e-12
-        assert target <= full
+        assert target <= max(trace.float_metric, trace.full_metric)
         costs.append(figures.bops)
     assert costs == sorted(costs, reverse=True)  # whoever may lose more pays less
+
+
+def test_a_model_far_below_full_precision_has_a_frontier_too() -> None:
+    trace = make_trace(400)
+    worse = replace(trace, correct=trace.correct * np.float32(0.5))
+    wanted, policies = frontier_policies(worse)
+    assert max(wanted) <= worse.full_metric
+    assert len(policies) > 1

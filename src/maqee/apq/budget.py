@@ -51,7 +51,7 @@ class Budget:
     def needed_metric(self, trace: Trace) -> float | None:
         """The metric that a policy must reach on the trace's samples."""
         if self.max_drop is not None:
-            return max(0.0, float(trace.float_correct[:, -1].mean()) - self.max_drop)
+            return max(0.0, trace.float_metric - self.max_drop)
         return self.min_metric
 
     def total_bits(self, depth: int, options: SearchOptions) -> int:

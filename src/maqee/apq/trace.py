@@ -101,6 +101,16 @@ class Trace:
         """Number of samples."""
         return self.confidence.shape[0]
 
+    @property
+    def float_metric(self) -> float:
+        """Mean metric of the full-precision model at full depth."""
+        return float(self.float_correct[:, -1].astype(np.float64).sum() / self.samples)
+
+    @property
+    def full_metric(self) -> float:
+        """Mean metric of the quantized model at full depth."""
+        return float(self.correct[:, -1].astype(np.float64).sum() / self.samples)
+
     def at_bits(self, weights: tuple[int, ...]) -> Trace:
         """The same arrays under other bits, for who trusts a stale pass (the paper's "no extra forward passes")."""
         return replace(self, bits=replace(self.bits, weights=weights))

@@ -55,23 +55,24 @@ def compress_folder(
     seed, holdout = recipe.get("seed", 0), recipe.get("data", {}).get("holdout")
     splits = open_data(data, data_root, holdout, seed)
     check_classes(network, splits)
-    done = compress(
-        network,
-        splits.calibration,
-        splits.train,
-        budget=budget,
-        search_options=search_options,
-        options=options,
-        out=out,
-        device=device,
-        test=splits.test,
-    )
     source = {"data": data, "path": str(data_root) if data_root else None, "holdout": holdout, "seed": seed}
     facts = {"data": source, "model": str(folder), "task": options.task, "environment": describe_environment()}
-    for written in (out, out / UNRECOVERED):
-        if is_compressed(written):
-            write_json(written / SOURCE, facts)
-    return done
+    try:
+        return compress(
+            network,
+            splits.calibration,
+            splits.train,
+            budget=budget,
+            search_options=search_options,
+            options=options,
+            out=out,
+            device=device,
+            test=splits.test,
+        )
+    finally:  # also where a budget was missed: what was trained can then be evaluated
+        for written in (out, out / UNRECOVERED):
+            if is_compressed(written):
+                write_json(written / SOURCE, facts)
 
 
 def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:

@@ -238,10 +238,9 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     """
     depth = measure.depth
     trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
-    full, quantized = (float(correct[:, -1].mean()) for correct in (trace.float_correct, trace.correct))
     needed = budget.needed_metric(trace)
     assert needed is not None
-    return max(0.0, min(needed, quantized - max(0.0, full - needed)))
+    return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
 
 
 def _conclude(

@@ -11,7 +11,6 @@ import torch
 
 from maqee.apq import (
     BitSettings,
-    Scales,
     SearchOptions,
     Trace,
     bops,
@@ -29,13 +28,13 @@ from maqee.environment import describe_environment
 from maqee.evaluate.exits import measure_exits, metric_figures, policy_figures
 from maqee.evaluate.networks import short_name
 from maqee.evaluate.run import open_split
+from maqee.evaluate.search import DROPS
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.io import read_json
 from maqee.models.digest import weights_digest
 from maqee.quant import QuantizedModel
 from maqee.tasks import Task, tasks
 
-DROPS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.026, 0.035, 0.05)  # of the full-precision metric
 STANDARD_THRESHOLDS = (0.6, 0.7, 0.8, 0.9, NEVER)
 
 
@@ -68,28 +67,31 @@ def evaluate_compressed(
         "bits": list(plan.bits),
         "seed": plan.seed,
         "recovered": any(step.kind == "recovery" and step.accepted for step in plan.history),
-        "full_precision_on_calibration": round(float(trace.float_correct[:, -1].mean()), 6),
+        "full_precision_on_calibration": round(trace.float_metric, 6),
         **figures,
         "environment": describe_environment(),
     }
 
 
 def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
-    """The cheapest policies that lose at most so much of the full-precision, full-depth score on calibration samples.
+    """The cheapest policies that lose at most so much of a full-depth score on calibration samples.
+
+    Of the full-precision model's score, which is what users care for, and of the quantized model's own, which may lie
+    far below it.
 
     Returns:
-        The scores asked for and the policies; scores that the quantized model does not reach are left out.
+        The scores asked for, descending, and the policies; scores that the quantized model does not reach are left
+        out, and so are those that no other policy comes of.
     """
-    full = float(trace.float_correct[:, -1].mean())
-    scales = Scales(cost=float(exit_costs(trace)[-1]))
-    wanted, policies = [], []
-    for drop in DROPS:
-        problem = least_cost_problem(trace, full - drop, scales.cost)
-        found = choose_thresholds(problem, (0.8,) * trace.exits)
-        if found.excess <= 0:
-            wanted.append(full - drop)
-            policies.append(Policy(found.thresholds))
-    return wanted, policies
+    cost = float(exit_costs(trace)[-1])
+    found: dict[tuple[float, ...], float] = {}
+    for score in sorted(
+        {base - drop for base in (trace.float_metric, trace.full_metric) for drop in DROPS}, reverse=True
+    ):
+        choice = choose_thresholds(least_cost_problem(trace, score, cost), (0.8,) * trace.exits)
+        if choice.excess <= 0:
+            found.setdefault(choice.thresholds, score)
+    return list(found.values()), [Policy(thresholds) for thresholds in found]
 
 
 def measure_quantized(

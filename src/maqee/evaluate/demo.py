@@ -61,7 +61,7 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
         "data": splits.test.name,
         "images": len(splits.test),
         "calibration_images": len(measuring),
-        "full_precision_on_calibration": _full_metric(trace),
+        "full_precision_on_calibration": trace.float_metric,
         "asked_on_calibration": asked,
         "accuracy_is": "simulated",
         "plan": {"bits": list(plan.bits), "thresholds": list(plan.thresholds), "folder": folder.name},
@@ -83,9 +83,9 @@ def fit_uniform(network: EarlyExitModel, splits: Splits) -> tuple[QuantizedModel
 
 def reachable(trace: Trace) -> float:
     """What is nearest to the full-precision metric on calibration images among all policies of the quantized model."""
-    problem = least_cost_problem(trace, _full_metric(trace))
+    problem = least_cost_problem(trace, trace.float_metric)
     found = choose_thresholds(problem, (STANDARD,) * trace.exits)
-    return min(_full_metric(trace), traced_figures(trace, found.thresholds).metric)
+    return min(trace.float_metric, traced_figures(trace, found.thresholds).metric)
 
 
 def policy_rows(
@@ -105,7 +105,7 @@ def policy_rows(
 def _compress(out: Path, trace: Trace) -> tuple[Path, float]:
     """Ask for full precision's accuracy or, where 4 bits on average do not reach it, for the nearest that they do."""
     try:
-        return _compress_to(out, "compressed", _full_metric(trace))
+        return _compress_to(out, "compressed", trace.float_metric)
     except MaqeeError as error:
         if not str(error).startswith("min_metric"):
             raise
@@ -116,7 +116,3 @@ def _compress_to(out: Path, name: str, wanted: float) -> tuple[Path, float]:
     how = search_options("coordinate")
     compress_folder(out, "digits", None, out / name, Budget(min_metric=wanted), how, OPTIONS, "cpu")
     return out / name, wanted
-
-
-def _full_metric(trace: Trace) -> float:
-    return float(trace.float_correct[:, -1].astype("float64").mean())

@@ -140,7 +140,7 @@ def find_frontier(
     trace, exact = recorded.trace, solver == "exact"
     if exact:
         check_exits(trace.exits)
-    full = float(trace.float_correct[:, -1].mean())
+    full = trace.float_metric
     options = recorded.options(solver, 0.5)
     scales = recorded.scales(options)
     metrics, missed = [], []
@@ -203,5 +203,5 @@ def _about(recorded: Recorded, solver: str) -> dict[str, Any]:
         "exit_blocks": list(trace.exit_blocks),
         "solver": solver,
         "accuracy_is": "simulated, on calibration images",
-        "full_precision": round(float(trace.float_correct[:, -1].mean()), 6),
+        "full_precision": round(trace.float_metric, 6),
     }
