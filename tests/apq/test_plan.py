@@ -15,6 +15,7 @@ from maqee.apq.figures import block_reach
 from maqee.apq.loop import SearchResult, search
 from maqee.apq.options import SearchOptions
 from maqee.apq.plan import Plan, make_plan
+from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel
 
@@ -50,12 +51,13 @@ def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
     stored = json.loads(plan.to_json())
     assert {
         "bits", "thresholds", "exit_blocks", "exit_kinds", "method", "other_bits", "budget", "got", "seed", "versions",
-        "checkpoint", "task", "options", "scales", "history", "format", "version",
+        "checkpoint", "task", "options", "scales", "history", "expected", "format", "version",
     } == set(stored)  # fmt: skip
     assert set(stored["versions"]) == {"maqee", "numpy", "torch"}
     assert stored["got"]["bops"] == result.best.figures.bops
     assert [step["kind"] for step in stored["history"]] == [step.kind for step in result.state.history]
     assert plan.policy.thresholds == result.best.thresholds
+    assert plan.expected == expect(result.trace, plan.budget, plan.scales, plan.options)
     cost = bops(result.trace.parts, plan.bit_settings, block_reach(result.trace, plan.thresholds))
     assert cost == pytest.approx(plan.got.bops, rel=1e-12)
 

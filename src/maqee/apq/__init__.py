@@ -2,7 +2,7 @@
 
 from maqee.apq.bits import BlockBits, BlockRisks, Scores, Swap, candidate_swaps, score_bits
 from maqee.apq.budget import Budget
-from maqee.apq.choose import choose_thresholds, shared_threshold
+from maqee.apq.choose import choose_policy, choose_thresholds, shared_threshold
 from maqee.apq.cost import BitSettings, bops, part_bops, part_reach, total_macs, utilization
 from maqee.apq.exact import exact_search
 from maqee.apq.exact_bits import allocate, allocate_bits
@@ -28,6 +28,7 @@ from maqee.apq.risks import (
 from maqee.apq.state import Position, SearchState, Step
 from maqee.apq.thresholds import GRID, Found, coordinate_search, every_candidate, grid_candidates, near_candidates
 from maqee.apq.trace import Trace
+from maqee.apq.validate import Expected, cross_validate, expect
 
 __all__ = [
     "GRID",
@@ -36,6 +37,7 @@ __all__ = [
     "BlockRisks",
     "Budget",
     "ExitProblem",
+    "Expected",
     "Figures",
     "Found",
     "Limit",
@@ -58,12 +60,15 @@ __all__ = [
     "bops",
     "bsr",
     "candidate_swaps",
+    "choose_policy",
     "choose_thresholds",
     "controlled_performance",
     "coordinate_search",
+    "cross_validate",
     "every_candidate",
     "exact_search",
     "exit_costs",
+    "expect",
     "greedy_bits",
     "grid_candidates",
     "inverse_sqnr",

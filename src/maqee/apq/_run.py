@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from maqee.apq.bits import BlockBits, Scores, candidate_swaps, raise_bits, score_bits
 from maqee.apq.budget import Budget
-from maqee.apq.choose import choose_thresholds
+from maqee.apq.choose import choose_policy
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
 from maqee.apq.figures import policy_figures
@@ -17,7 +17,7 @@ from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales, measure_scales
 from maqee.apq.state import Position, SearchState, Step
-from maqee.apq.thresholds import Found, coordinate_search, every_candidate, grid_candidates, near_candidates
+from maqee.apq.thresholds import CANDIDATES, Found, coordinate_search, near_candidates
 from maqee.apq.trace import Trace
 from maqee.io import to_json
 
@@ -153,11 +153,12 @@ class Run:
     def _choose(
         self, trace: Trace, scales: Scales, start: tuple[float, ...], near: bool = False, exact: bool = False
     ) -> Found:
-        problem = self.budget.problem(trace, scales, self.options)
-        candidates = grid_candidates if self.options.candidates == "grid" else every_candidate
-        if near and problem.limit is None:  # at a limit no threshold can move alone
-            return coordinate_search(problem, start, near_candidates(self.options.reach, candidates))
-        return choose_thresholds(problem, start, candidates, exact)
+        if near:
+            problem = self.budget.problem(trace, scales, self.options)
+            if problem.limit is None:  # at a limit no threshold can move alone
+                among = CANDIDATES[self.options.candidates]
+                return coordinate_search(problem, start, near_candidates(self.options.reach, among))
+        return choose_policy(trace, self.budget, scales, self.options, start, exact)
 
     def _scores(self, trace: Trace, thresholds: tuple[float, ...], scales: Scales) -> Scores:
         low, high = self.options.bit_min, self.options.bit_max

@@ -12,9 +12,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from maqee.apq.budget import Budget
 from maqee.apq.exact import exact_search
 from maqee.apq.objective import ExitProblem
-from maqee.apq.thresholds import GRID, Candidates, Found, better, coordinate_search, evaluated, grid_candidates
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales
+from maqee.apq.thresholds import (
+    CANDIDATES,
+    GRID,
+    Candidates,
+    Found,
+    better,
+    coordinate_search,
+    evaluated,
+    grid_candidates,
+)
+from maqee.apq.trace import Trace
 from maqee.exits.policy import NEVER
 
 _PRICES = tuple(float(price) for price in np.geomspace(1e-3, 1e3, 13))
@@ -30,6 +43,20 @@ def choose_thresholds(
         found = coordinate_search(problem, other, candidates)
         best = found if better(found, best) else best
     return exact_search(problem, best.thresholds) if exact else best
+
+
+def choose_policy(
+    trace: Trace,
+    budget: Budget,
+    scales: Scales,
+    options: SearchOptions,
+    start: Sequence[float] | None = None,
+    exact: bool = False,
+) -> Found:
+    """The best policy at a trace's bits within a budget, from `start` or, when left out, the options' own."""
+    problem = budget.problem(trace, scales, options)
+    first = (options.start,) * trace.exits if start is None else start
+    return choose_thresholds(problem, first, CANDIDATES[options.candidates], exact)
 
 
 def shared_threshold(problem: ExitProblem) -> Found:

@@ -18,6 +18,7 @@ from maqee.apq.loop import SearchResult
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales
 from maqee.apq.state import Step
+from maqee.apq.validate import Expected, expect
 from maqee.environment import version
 from maqee.errors import MaqeeError
 from maqee.exits.policy import NEVER, Policy
@@ -56,6 +57,7 @@ class Plan:
         versions: of the libraries it was made with.
         budget: what was asked for.
         got: what the plan achieves on the calibration samples, with simulated quantization.
+        expected: what thresholds chosen in the same way achieve on samples that did not choose them, if known.
         options: of the search.
         scales: what risks and cost were divided by.
         history: all steps of the search; empty for a plan made by hand.
@@ -79,6 +81,7 @@ class Plan:
     options: SearchOptions = field(default_factory=SearchOptions)
     scales: Scales = field(default_factory=Scales)
     history: tuple[Step, ...] = ()
+    expected: Expected | None = None
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
@@ -123,8 +126,9 @@ class Plan:
     def to_json(self) -> str:
         """Canonical JSON: equal plans give equal bytes."""
         values = asdict(self)
-        if self.guarantee is None:
-            del values["guarantee"]
+        for name in ("expected", "guarantee"):
+            if values[name] is None:
+                del values[name]
         return to_json({"format": "maqee-plan", "version": VERSION, **values})
 
     def save(self, path: Path) -> None:
@@ -137,10 +141,20 @@ class Plan:
         return from_json(cls, check_format(read_json(path), "plan", VERSION, path), path)
 
 
-def make_plan(result: SearchResult, *, exit_kinds: Sequence[str], method: str, seed: int) -> Plan:
-    """The plan of a search's best position."""
+def make_plan(
+    result: SearchResult, *, exit_kinds: Sequence[str], method: str, seed: int, budget: Budget | None = None
+) -> Plan:
+    """The plan of a search's best position.
+
+    Args:
+        result: of the search.
+        exit_kinds: kind of each exit's head.
+        method: quantization method.
+        seed: of everything random on the way.
+        budget: what was asked for in the end, if not what the search was asked for.
+    """
     trace, state = result.trace, result.state
-    bits = trace.bits
+    bits, wanted = trace.bits, budget or state.budget
     return Plan(
         bits=result.best.bits,
         other_bits=OtherBits(
@@ -158,11 +172,12 @@ def make_plan(result: SearchResult, *, exit_kinds: Sequence[str], method: str, s
         checkpoint=trace.model,
         seed=seed,
         versions=library_versions(),
-        budget=state.budget,
+        budget=wanted,
         got=result.best.figures,
         options=state.options,
         scales=state.scales,
         history=state.history,
+        expected=expect(trace, wanted, state.scales, state.options) if state.finished else None,
     )
 
 

@@ -58,6 +58,9 @@ def every_candidate(problem: ExitProblem, index: int, now: float) -> Floats:
     return problem.turning_points[index]
 
 
+CANDIDATES: dict[str, Candidates] = {"grid": grid_candidates, "every": every_candidate}  # as `SearchOptions` names them
+
+
 def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, candidates: Floats) -> Scan:
     """The objective at every candidate threshold of one exit."""
     before = take_exits(problem.confidence[:, :index], thresholds[:index])

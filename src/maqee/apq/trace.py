@@ -111,6 +111,10 @@ class Trace:
         """Mean metric of the quantized model at full depth."""
         return float(self.correct[:, -1].astype(np.float64).sum() / self.samples)
 
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Trace:
+        """The trace of some of the samples."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in (*_PER_EXIT, *_PER_BLOCK)})
+
     def at_bits(self, weights: tuple[int, ...]) -> Trace:
         """The same arrays under other bits, for who trusts a stale pass (the paper's "no extra forward passes")."""
         return replace(self, bits=replace(self.bits, weights=weights))

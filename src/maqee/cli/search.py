@@ -49,7 +49,7 @@ def search(
         return
     result = find_thresholds(recorded, budget, solver, lambda_outer)
     if out is not None:
-        revised_plan(recorded, budget, solver, lambda_outer, result["rows"][0]).save(out)
+        revised_plan(recorded, budget, solver, lambda_outer, result).save(out)
     typer.echo(to_json(result) if json else search_table(result), nl=not json)
     if out is not None and not json:
         typer.echo(f"Written to {out}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from maqee.apq import Budget, SearchResult, Trace, choose_thresholds, every_candidate, grid_candidates, policy_figures
+from maqee.apq import Budget, SearchResult, Trace, choose_policy, policy_figures
 from maqee.apq.state import Position, Step
 from maqee.compress.measure import ModelMeasure
 from maqee.compress.recovery import Recovery
@@ -41,8 +41,6 @@ def recover_and_choose(
 def choose_position(trace: Trace, result: SearchResult, budget: Budget, weights: str) -> Position:
     """The best policy for a trace, all else as in the search before."""
     options, scales = result.state.options, result.state.scales
-    problem = budget.problem(trace, scales, options)
-    candidates = grid_candidates if options.candidates == "grid" else every_candidate
-    found = choose_thresholds(problem, result.best.thresholds, candidates, options.last_search == "exact")
+    found = choose_policy(trace, budget, scales, options, result.best.thresholds, options.last_search == "exact")
     figures = policy_figures(trace, found.thresholds)
     return Position(trace.bits.weights, found.thresholds, found.excess, found.objective, figures, weights)

@@ -119,7 +119,7 @@ def guarantee_plan(
     answers = collect_answers(model, images, task, loss)
     promise = choose_promised(answers, plan, risk, loss)
     figures = policy_figures(trace, promise.thresholds)
-    return replace(plan, thresholds=promise.thresholds, got=figures, guarantee=promise)
+    return replace(plan, thresholds=promise.thresholds, got=figures, expected=None, guarantee=promise)
 
 
 def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossName) -> Guarantee:

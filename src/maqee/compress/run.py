@@ -247,8 +247,8 @@ def _conclude(
     model: EarlyExitModel, quantized: QuantizedModel, result: SearchResult, budget: Budget, options: CompressOptions
 ) -> Compressed:
     quantized.set_block_bits(result.best.bits)
-    plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed)
-    return Compressed(replace(plan, budget=budget), quantized, result.trace, result.state.finished)
+    plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed, budget=budget)
+    return Compressed(plan, quantized, result.trace, result.state.finished)
 
 
 def _write(folder: Path, done: Compressed) -> None:

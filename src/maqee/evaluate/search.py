@@ -7,22 +7,23 @@ A trace is one allocation: bits cannot be changed here, because what other bits 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from maqee.apq import (
     BitSettings,
     Budget,
+    Expected,
     Plan,
     Point,
     Scales,
     SearchOptions,
     Trace,
     bops,
+    choose_policy,
     choose_thresholds,
-    every_candidate,
-    grid_candidates,
+    expect,
     lambda_frontier,
     least_cost_problem,
     measure_scales,
@@ -114,13 +115,11 @@ def _all_bits(bits: BitSettings) -> list[Any]:
 def find_thresholds(recorded: Recorded, budget: Budget, solver: str, lambda_outer: float) -> dict[str, Any]:
     """The best policy within a budget, beside the plan's and full depth; all simulated, on calibration images."""
     trace, options = recorded.trace, recorded.options(solver, lambda_outer)
-    problem = budget.problem(trace, recorded.scales(options), options)
-    start = (options.start,) * trace.exits if recorded.plan is None else recorded.plan.thresholds
-    candidates = grid_candidates if options.candidates == "grid" else every_candidate
-    exact = solver == "exact"
+    scales, exact = recorded.scales(options), solver == "exact"
     if exact:
         check_exits(trace.exits)
-    found = choose_thresholds(problem, start, candidates, exact)
+    start = None if recorded.plan is None else recorded.plan.thresholds
+    found = choose_policy(trace, budget, scales, options, start, exact)
     budget.check_met(found.excess, policy_figures(trace, found.thresholds))
     rows = [policy_row(trace, "found", found.thresholds)]
     if recorded.plan is not None:
@@ -130,6 +129,7 @@ def find_thresholds(recorded: Recorded, budget: Budget, solver: str, lambda_oute
         "objective": "expected cost" if budget.asks_for_metric else f"J at lambda_outer {lambda_outer:g}",
         "budget": {"max_bops": budget.max_bops, "min_metric": budget.needed_metric(trace)},
         "rows": rows,
+        "expected": None if (expected := expect(trace, budget, scales, options)) is None else asdict(expected),
     }
 
 
@@ -174,13 +174,16 @@ def policy_row(trace: Trace, name: str, thresholds: Sequence[float]) -> dict[str
     }
 
 
-def revised_plan(recorded: Recorded, budget: Budget, solver: str, lambda_outer: float, row: dict[str, Any]) -> Plan:
-    """The recorded plan with other thresholds. A guarantee was about the old ones, so it does not come along."""
+def revised_plan(recorded: Recorded, budget: Budget, solver: str, lambda_outer: float, found: dict[str, Any]) -> Plan:
+    """The recorded plan with the thresholds that `find_thresholds` found.
+
+    A guarantee was about the old ones, so it does not come along.
+    """
     if recorded.plan is None:
         raise MaqeeError(
             f"{recorded.place} lies beside no plan, and a trace does not know heads and method: give --against PLAN."
         )
-    thresholds = tuple(row["thresholds"])
+    thresholds = tuple(found["rows"][0]["thresholds"])
     plan = recorded.plan
     return replace(
         plan,
@@ -188,6 +191,7 @@ def revised_plan(recorded: Recorded, budget: Budget, solver: str, lambda_outer: 
         budget=replace(budget, average_bits=plan.budget.average_bits),
         got=policy_figures(recorded.trace, thresholds),
         options=recorded.options(solver, lambda_outer),
+        expected=None if found["expected"] is None else Expected(**found["expected"]),
         guarantee=None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maqee.evaluate.tables import policy_lines, threshold_words
+from maqee.evaluate.tables import expected_words, policy_lines, threshold_words
 
 
 def search_table(result: dict[str, Any]) -> str:
@@ -12,8 +12,10 @@ def search_table(result: dict[str, Any]) -> str:
     thresholds = result["rows"][0]["thresholds"]
     lines = _heading(result)
     lines.append(f"thresholds         {' '.join(map(threshold_words, thresholds))} (least {result['objective']})")
-    rows = [(row["name"], row) for row in result["rows"]]
-    return "\n".join([*lines, *policy_lines(rows, result["metric"], "policy")])
+    lines += policy_lines([(row["name"], row) for row in result["rows"]], result["metric"], "policy")
+    if result["expected"] is not None:
+        lines.append(f"on other images    {expected_words(result['expected'], result['metric'])}")
+    return "\n".join(lines)
 
 
 def frontier_table(result: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def plan_table(plan: Plan) -> str:
     from maqee.tasks import tasks
 
     got, score = plan.got, tasks[plan.task].score_name
+    there = plan.expected
     thresholds = " ".join(map(threshold_words, plan.thresholds))
     mass = " ".join(f"{share:.0%}" for share in got.exit_mass)
     lines = [
@@ -56,9 +58,19 @@ def plan_table(plan: Plan) -> str:
         f"on calibration       {score} {got.metric:.2%} at mean exit {got.mean_exit:.2f}, {got.bops:.3e} BOPs "
         "(simulated)",
     ]
+    if there is not None:
+        lines.append(f"on other images      {expected_words(asdict(there), score)}")
     if plan.guarantee is not None:
         lines.append(f"guarantee ({plan.guarantee.method})      {plan.guarantee.statement}")
     return "\n".join(lines)
+
+
+def expected_words(values: dict[str, Any], score: str) -> str:
+    """What thresholds achieve on images that did not choose them, in words."""
+    return (
+        f"{score} {values['metric']:.2%} at mean exit {values['mean_exit']:.2f}, {values['bops']:.3e} BOPs "
+        f"(expected: cross-validated in {values['folds']} parts)"
+    )
 
 
 def compressed_table(result: dict[str, Any]) -> str:

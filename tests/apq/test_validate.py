@@ -1,0 +1,68 @@
+"""What to expect on samples that did not choose the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maqee.apq import Budget, Scales, SearchOptions, Trace, choose_policy, cross_validate, expect, policy_figures
+from tests.apq.makers import make_trace
+
+
+def test_select_keeps_rows_together() -> None:
+    trace = make_trace(6)
+    some = trace.select(np.array([4, 1]))
+    assert some.samples == 2
+    for name in ("confidence", "float_confidence", "loss", "float_loss", "correct", "float_correct", "drift", "noise"):
+        assert np.array_equal(getattr(some, name), getattr(trace, name)[[4, 1]]), name
+    assert (some.bits, some.parts, some.model) == (trace.bits, trace.parts, trace.model)
+
+
+def test_each_part_is_measured_with_thresholds_of_the_others() -> None:
+    trace = make_trace(11)
+    chosen_on: list[Trace] = []
+
+    def choose(part: Trace) -> tuple[float, ...]:
+        chosen_on.append(part)
+        return (0.0, 0.0, 0.0) if len(chosen_on) == 1 else (2.0, 2.0, 2.0)
+
+    found = cross_validate(trace, choose, folds=2)
+    assert found is not None
+    # part 0 holds samples 0, 2, 4, 6, 8, 10: they leave at once; part 1 goes to the end
+    assert [part.samples for part in chosen_on] == [5, 6]
+    assert np.array_equal(chosen_on[0].confidence, trace.confidence[1::2])
+    assert found.metric == pytest.approx((trace.correct[::2, 0].sum() + trace.correct[1::2, -1].sum()) / 11)
+    assert found.mean_exit == pytest.approx((6 * 2 + 5 * 6) / 11)
+    assert found.folds == 2
+
+
+def test_thresholds_that_do_not_depend_on_samples_are_as_good_elsewhere() -> None:
+    trace = make_trace(103)
+    thresholds = (0.7, 0.8, 0.9)
+    found, whole = cross_validate(trace, lambda part: thresholds), policy_figures(trace, thresholds)
+    assert found is not None
+    for name in ("metric", "bops", "mean_exit"):
+        assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-12), name
+
+
+def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
+    """Small draws from one population: how far is what a draw promises from what its thresholds do to everybody?"""
+    everybody, budget, options, scales = make_trace(20_000, seed=1), Budget(max_drop=0.02), SearchOptions(), Scales()
+    order = np.random.default_rng(0).permutation(everybody.samples)
+    promised, expected = [], []
+    for start in range(0, 20 * 150, 150):
+        draw = everybody.select(order[start : start + 150])
+        thresholds = choose_policy(draw, budget, scales, options).thresholds
+        truth = policy_figures(everybody, thresholds).metric - everybody.float_metric
+        guess = expect(draw, budget, scales, options)
+        assert guess is not None
+        promised.append(policy_figures(draw, thresholds).metric - draw.float_metric - truth)
+        expected.append(guess.metric - draw.float_metric - truth)
+    assert np.mean(promised) > 0.01  # more than a point too good
+    assert abs(np.mean(expected)) < 0.5 * np.mean(promised)
+
+
+def test_too_few_samples_say_nothing() -> None:
+    budget = Budget(max_drop=0.1)
+    assert expect(make_trace(9), budget, Scales(), SearchOptions()) is None
+    assert expect(make_trace(10), budget, Scales(), SearchOptions()) is not None
