@@ -244,6 +244,7 @@ def test_a_norm_of_the_decoder_feeds_one_projection() -> None:
 def test_large_images_come_in_smaller_batches() -> None:
     camvid = load_backbone("vit-small", image_size=(576, 768))  # 1,729 tokens
     usual = load_backbone("vit-small")
-    assert (evaluation_batch(usual), training_batch(usual)) == (256, 256)
-    assert (evaluation_batch(camvid), training_batch(camvid)) == (8, 8)
+    assert (evaluation_batch(usual), evaluation_batch(camvid)) == (16, 1)  # on a processor
+    assert (evaluation_batch(usual.to("meta")), training_batch(usual)) == (256, 256)
+    assert (evaluation_batch(camvid.to("meta")), training_batch(camvid)) == (8, 8)
     assert training_batch(load_backbone("test-swin")) == 256
