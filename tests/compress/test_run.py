@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from maqee.apq import Budget, Plan, SearchOptions, Trace, policy_figures
+from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, expect, policy_figures
 from maqee.compress import Compressed, compress
 from maqee.compress.run import draw_images, other_images
 from maqee.compress.solvers import search_options
@@ -133,6 +133,19 @@ def test_recovery_at_the_end(model: EarlyExitModel, tmp_path: Path) -> None:
     assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
     assert done.plan.bits == before.bits
     assert done.trace.noise.shape == (200, 4)
+
+
+def test_each_plan_expects_what_its_own_thresholds_were_chosen_for(model: EarlyExitModel, tmp_path: Path) -> None:
+    """Before training they are chosen for less than what is asked; both plans say what was asked."""
+    asked = Budget(max_drop=0.5)
+    run(model, train=digits("train"), options=quick_options(recovery_steps=2), budget=asked, out=tmp_path)
+    before = SearchState.from_json((tmp_path / "search.json").read_text(), "search.json").budget
+    assert before.max_drop is None
+    for folder, chosen_for in ((tmp_path / "unrecovered", before), (tmp_path, asked)):
+        plan, trace = Plan.load(folder / "plan.json"), Trace.load(folder / "trace.safetensors")
+        assert plan.budget == asked
+        assert plan.expected is not None
+        assert plan.expected == expect(trace, chosen_for, plan.scales, plan.options)
 
 
 def test_a_recovery_that_does_not_help_is_undone(model: EarlyExitModel, tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ def make_plan(
         exit_kinds: kind of each exit's head.
         method: quantization method.
         seed: of everything random on the way.
-        budget: what was asked for in the end, if not what the search was asked for.
+        budget: what the user asked for, if not what thresholds were chosen for (before training they are for less).
     """
     trace, state = result.trace, result.state
-    bits, wanted = trace.bits, budget or state.budget
+    bits = trace.bits
     return Plan(
         bits=result.best.bits,
         other_bits=OtherBits(
@@ -172,12 +172,12 @@ def make_plan(
         checkpoint=trace.model,
         seed=seed,
         versions=library_versions(),
-        budget=wanted,
+        budget=budget or state.budget,
         got=result.best.figures,
         options=state.options,
         scales=state.scales,
         history=state.history,
-        expected=expect(trace, wanted, state.scales, state.options) if state.finished else None,
+        expected=expect(trace, state.budget, state.scales, state.options) if state.finished else None,
     )
 
 

@@ -35,7 +35,8 @@ def recover_and_choose(
         measure.restore(BEFORE)
         trace, position = measure.trace(best.bits), best
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)
-    return SearchResult(position, replace(state, best=position, now=position, history=(*state.history, step)), trace)
+    state = replace(state, budget=budget, best=position, now=position, history=(*state.history, step))
+    return SearchResult(position, state, trace)
 
 
 def choose_position(trace: Trace, result: SearchResult, budget: Budget, weights: str) -> Position:
