@@ -33,5 +33,6 @@ def test_the_whole_method_side_by_side(tmp_path: Path, monkeypatch: pytest.Monke
     assert rows["full precision"]["mean_exit"] == rows["uniform 4 bits"]["mean_exit"] == 8.0
     assert rows["MAQEE"]["calibration_accuracy"] >= result["asked_on_calibration"] - 1e-6
     assert result["asked_on_calibration"] <= result["full_precision_on_calibration"]
+    assert 0 < result["expected_elsewhere"] < rows["MAQEE"]["calibration_accuracy"]
     assert rows["MAQEE"]["bops"] <= rows["uniform 4 bits"]["bops"]
     assert (tmp_path / result["plan"]["folder"] / "plan.json").is_file()

@@ -47,6 +47,7 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
     plan = compressed.plan
     measuring = draw_images(splits.calibration, OPTIONS)[1]
     assert isinstance(uniform.model, EarlyExitModel)
+    assert plan.expected is not None
     never, standard = Policy.never(network.num_exits), Policy.same(STANDARD, network.num_exits)
     full, four = BitSettings.uniform(32, 32, network.backbone.depth), bit_settings(uniform, uniform.block_bits)
     rows = []
@@ -64,6 +65,7 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
         "calibration_images": len(measuring),
         "full_precision_on_calibration": trace.float_metric,
         "asked_on_calibration": asked,
+        "expected_elsewhere": plan.expected.metric,
         "accuracy_is": "simulated",
         "plan": {"bits": list(plan.bits), "thresholds": list(plan.thresholds), "folder": folder.name},
         "rows": rows,

@@ -118,6 +118,7 @@ def demo_table(result: dict[str, Any]) -> str:
             f"{' '.join(map(threshold_words, plan['thresholds']))}: the least cost it found with",
             f"{result['asked_on_calibration']:.2%} on {result['calibration_images']} calibration images, where full "
             f"precision has {result['full_precision_on_calibration']:.2%}.",
+            f"On images that did not choose thresholds, cross-validation expects {result['expected_elsewhere']:.2%}.",
         ]
     )
 
