@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
-from maqee.exits import heads
-from maqee.models import TokenShape
+from maqee.exits import add_exits, heads
+from maqee.models import TokenShape, load_backbone
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
@@ -31,6 +34,19 @@ def max_difference(one: Tensor, other: Tensor) -> float:
     """Largest absolute difference; shapes must agree."""
     assert one.shape == other.shape
     return float((one.detach() - other.detach()).abs().max())
+
+
+def save_digits_model(folder: Path) -> Path:
+    """An untrained model for the digits with two exits, in a folder."""
+    torch.manual_seed(0)
+    add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
+    return folder
+
+
+def run_python(code: str) -> None:
+    """Run code in a fresh interpreter, where nothing has been imported yet; it must not fail."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def invoke(*arguments: str) -> Result:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers import invoke
+from tests.helpers import invoke, run_python
 
 TINY = {
     "name": "tiny",
@@ -94,5 +94,4 @@ def test_help_is_quick_and_light() -> None:
         "assert not torch.cuda.is_initialized()\n"
         "assert 'transformers' not in sys.modules and 'accelerate' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(code)

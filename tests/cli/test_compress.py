@@ -9,24 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from maqee.apq import Plan
 from maqee.compress import load
 from maqee.data import eval_batches, open_data
 from maqee.evaluate.compressed import frontier_policies
-from maqee.exits import add_exits
-from maqee.models import load_backbone
 from tests.apq.makers import make_trace
-from tests.helpers import invoke
+from tests.helpers import invoke, save_digits_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "digits"
-    torch.manual_seed(0)
-    add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
-    return folder
+    return save_digits_model(tmp_path_factory.mktemp("models") / "digits")
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,9 @@ from maqee.data import open_data
 from maqee.evaluate import quantization
 from maqee.evaluate.quantization import draw, summarize
 from maqee.evaluate.quantization_cases import Case, settings_of
-from maqee.exits import add_exits
 from maqee.models import load_backbone, save_backbone
 from maqee.quant import Bits, QuantSettings, methods, quantize
-from tests.helpers import invoke, randomize
+from tests.helpers import invoke, randomize, save_digits_model
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +29,7 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def early_exit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "exits"
-    torch.manual_seed(0)
-    add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
-    return folder
+    return save_digits_model(tmp_path_factory.mktemp("models") / "exits")
 
 
 def run(folder: Path, *arguments: str) -> Any:

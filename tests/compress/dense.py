@@ -8,9 +8,8 @@ from typing import NamedTuple
 from maqee.compress import CompressOptions, RecoverySettings
 from maqee.train import read_recipe, run_recipe
 from maqee.train.recipe import AugmentSection
-from tests.data import makers
 from tests.train.test_detection import recipe_for, write_shapes
-from tests.train.test_segmentation import picture, write_recipe
+from tests.train.test_segmentation import write_pictures, write_recipe
 
 
 class Miniature(NamedTuple):
@@ -28,13 +27,7 @@ class Miniature(NamedTuple):
 
 def segmentation(folder: Path) -> Miniature:
     """Three coloured areas with an unlabelled edge; 16 calibration images."""
-    members = makers.camvid_members(count=0)
-    for start, (split, count) in enumerate((("train", 16), ("val", 16), ("test", 5))):
-        for index in range(count):
-            pixels, mask = picture(1000 * start + index)
-            members[f"{split}/images/{index:02}.png"] = makers.encode(pixels)
-            members[f"{split}/masks/{index:02}.png"] = makers.encode_mask(mask)
-    root = makers.write_tar(folder / "camvid_small.tar", members)
+    root = write_pictures(folder, train=16, val=16, test=5)
     recipe = read_recipe(write_recipe(folder, root), ["stages.0.epochs=6", "exits.positions=[1,2]"])
     run_recipe(recipe, folder / "run", "cpu")
     return Miniature("segmentation", folder / "run", "camvid", root)

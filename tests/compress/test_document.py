@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from maqee.compress.folder import SOURCE
 from maqee.compress.request import FILE
 from maqee.compress.run import PLAN, PREPROCESSING, SEARCH, TRACE
-from tests.helpers import invoke
+from tests.helpers import invoke, run_python
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compress.md"
 TEXT = DOCUMENT.read_text()
@@ -39,8 +37,7 @@ def test_the_package_is_called_like_its_function() -> None:
         "    except TypeError as error:\n"
         "        assert 'required positional arguments' in str(error), error\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(code)
 
 
 def test_options_exist() -> None:

@@ -15,7 +15,7 @@ from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
 from maqee.apq.control import Guarantee
 from maqee.apq.control_words import statement
 from maqee.compress import Compressed, CompressOptions, RiskOptions, compress
-from maqee.compress.guarantee import Answers, choose_promised, collect_answers, risk_options
+from maqee.compress.guarantee import Answers, check_kept, choose_promised, collect_answers, risk_options
 from maqee.compress.run import other_images
 from maqee.data import eval_batches, open_data
 from maqee.errors import MaqeeError
@@ -170,6 +170,22 @@ def test_promises_in_words(done: Compressed) -> None:
     assert "1 - score of an image" in statement("ucb", "score", 0.1, 0.1, 50, False)
     assert isinstance(done.plan.guarantee, Guarantee)
     assert "With probability at least 0.9" in done.plan.guarantee.statement
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (Budget(min_metric=1.0), r"min_metric: 1.0 cannot be met together with a \w+ guarantee .* reaches 0\."),
+        (Budget(max_drop=0.0), r"max_drop: 0.0 cannot be met together with"),
+        (Budget(max_bops=1.0), r"max_bops: 1 BOPs cannot be met together with"),
+    ],
+)
+def test_a_promise_that_costs_the_budget_is_reported(done: Compressed, budget: Budget, message: str) -> None:
+    worse = replace(done.plan, budget=budget, got=replace(done.plan.got, metric=0.0))
+    with pytest.raises(MaqeeError, match=message):
+        check_kept(worse, done.trace)
+    check_kept(replace(worse, guarantee=None), done.trace)  # nothing promised, nothing to keep
+    check_kept(replace(worse, budget=Budget()), done.trace)
 
 
 def test_no_images_left(network: EarlyExitModel, tmp_path: Path) -> None:

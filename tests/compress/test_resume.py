@@ -114,32 +114,33 @@ def check_usable(out: Path, model: EarlyExitModel) -> None:
     assert compressed.plan.exit_blocks == model.positions
 
 
-@pytest.mark.parametrize("recovery", [False, True])
-def test_ctrl_c_between_steps(
-    model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: bool
+@pytest.mark.parametrize(
+    ("recovery", "place", "call", "steps"),
+    [
+        (False, (run_module, "write_text"), 2, 2),
+        (True, (run_module, "write_text"), 2, 2),
+        (True, (RecoveryStage, "forward"), 2, 1),  # while the first swap trains
+    ],
+    ids=["between steps", "between steps that train", "while a swap trains"],
+)
+def test_ctrl_c_leaves_the_best_so_far_and_goes_on(
+    model: EarlyExitModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recovery: bool,
+    place: tuple[Any, str],
+    call: int,
+    steps: int,
 ) -> None:
     arguments = (model, digits("calibration"), digits("train"))
     compress(*arguments, out=tmp_path / "whole", **options_with(recovery))
     with monkeypatch.context() as patch:
-        interrupt_when(patch, run_module, "write_text", 2)
+        interrupt_when(patch, *place, call)
         early = compress(*arguments, out=tmp_path / "out", **options_with(recovery))
     assert not early.finished
-    assert len(early.plan.history) == 2
+    assert len(early.plan.history) == steps
     check_usable(tmp_path / "out", model)
     assert compress(*arguments, out=tmp_path / "out", **options_with(recovery)).finished
-    assert same_files(tmp_path / "whole", tmp_path / "out")
-
-
-def test_ctrl_c_while_a_swap_trains(model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = (model, digits("calibration"), digits("train"))
-    compress(*arguments, out=tmp_path / "whole", **options_with(True))
-    with monkeypatch.context() as patch:
-        interrupt_when(patch, RecoveryStage, "forward", 2)  # the second training
-        early = compress(*arguments, out=tmp_path / "out", **options_with(True))
-    assert not early.finished
-    assert len(early.plan.history) == 1
-    check_usable(tmp_path / "out", model)
-    assert compress(*arguments, out=tmp_path / "out", **options_with(True)).finished
     assert same_files(tmp_path / "whole", tmp_path / "out")
 
 

@@ -38,15 +38,20 @@ def picture(seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return pixels.clip(0, 255).astype(np.uint8), mask
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write_pictures(folder: Path, **counts: int) -> Path:
+    """A small CamVid of such pictures, so many in each split."""
     members = makers.camvid_members(count=0)
-    for start, (split, count) in enumerate((("train", 24), ("val", 6), ("test", 8))):
+    for start, (split, count) in enumerate(counts.items()):
         for index in range(count):
             pixels, mask = picture(1000 * start + index)
             members[f"{split}/images/{index:02}.png"] = makers.encode(pixels)
             members[f"{split}/masks/{index:02}.png"] = makers.encode_mask(mask)
-    return makers.write_tar(tmp_path_factory.mktemp("data") / "camvid_small.tar", members)
+    return makers.write_tar(folder / "camvid_small.tar", members)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data"), train=24, val=6, test=8)
 
 
 def write_recipe(folder: Path, data: Path, **stage: object) -> Path:

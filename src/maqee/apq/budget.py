@@ -54,6 +54,11 @@ class Budget:
             return max(0.0, trace.float_metric - self.max_drop)
         return self.min_metric
 
+    @property
+    def asked_metric(self) -> str:
+        """The demand on the metric in the user's words, for messages."""
+        return f"min_metric: {self.min_metric}" if self.max_drop is None else f"max_drop: {self.max_drop}"
+
     def total_bits(self, depth: int, options: SearchOptions) -> int:
         """The sum of the blocks' bits."""
         for nearest, wrong in (
@@ -92,7 +97,8 @@ class Budget:
             raise MaqeeError(
                 f"max_bops: {self.max_bops:.4g} BOPs cannot be met {bits}: the nearest found is {figures.bops:.4g}."
             )
-        asked, nearest = f"min_metric: {self.min_metric}", f"{figures.metric:.4f}"
-        if self.max_drop is not None:
-            asked, nearest = f"max_drop: {self.max_drop}", f"{self.max_drop + excess:.4f}"
-        raise MaqeeError(f"{asked} cannot be met {bits}: the nearest found is {nearest}; allow more bits or recovery.")
+        nearest = figures.metric if self.max_drop is None else self.max_drop + excess
+        raise MaqeeError(
+            f"{self.asked_metric} cannot be met {bits}: the nearest found is {nearest:.4f}; "
+            "allow more bits or recovery."
+        )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from maqee.cli.options import DataRoot, Device, Figures, TrainedData, TrainedModel, TrainedTask
+
 
 def baselines(
-    model: Annotated[Path, typer.Option(help="A model with exits: a run folder of `maqee train`, or one stage of it.")],
-    data: Annotated[str, typer.Option(help="Data set that it was trained on (see `maqee ls`).")],
-    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
-    task: Annotated[str | None, typer.Option(help="Task (see `maqee ls`); the one it was trained for.")] = None,
+    model: TrainedModel,
+    data: TrainedData,
+    data_root: DataRoot = None,
+    task: TrainedTask = None,
     methods: Annotated[str, typer.Option(help="Quantization methods, separated by commas.")] = "repq,erq,mptq",
     bits: Annotated[int, typer.Option(help="Weight bits of every block; mptq spreads as many by its own choice.")] = 4,
     samples: Annotated[int, typer.Option(help="Calibration images for mptq's choice of bits.")] = 1024,
     fit_images: Annotated[int, typer.Option(help="Calibration images that grids are fitted on.")] = 32,
     seed: Annotated[int, typer.Option(help="Of the draw of calibration images.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    out: Figures = None,
+    device: Device = None,
 ) -> None:
     """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
     from maqee.compress import CompressOptions

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from maqee.cli.options import DataRoot, Device, Figures
+
 app = typer.Typer(
     help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery.",
     no_args_is_help=True,
@@ -14,8 +16,6 @@ app = typer.Typer(
 
 Model = Annotated[str, typer.Option(help="Preset, folder, weights file or Hub name.")]
 Exits = Annotated[str, typer.Option(help="lgvit, vit-ee, or one head kind for all exits.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")]
-Out = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")]
 
 
 @app.command()
@@ -25,7 +25,7 @@ def gradients(
     batch: Annotated[int, typer.Option(help="Images.", min=2)] = 8,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
     device: Device = None,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Compare compiled with eager gradients; exit code 1 if they disagree. Run it before a long training."""
     from maqee.evaluate.gradients import compare_gradients
@@ -52,7 +52,7 @@ def exits(
     graphs: Annotated[bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.")] = True,
     repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 20,
     device: Device = None,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Time executed early exit against full depth, side by side."""
     from maqee.evaluate.throughput import compare_throughput
@@ -77,7 +77,7 @@ def quantize(
     images: Annotated[int, typer.Option(help="Calibration images.", min=1)] = 32,
     threads: Annotated[int | None, typer.Option(help="Of the processor; torch's own choice when left out.")] = None,
     repeats: Annotated[int, typer.Option(help="Full-precision passes before and after fitting.", min=1)] = 3,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
     from maqee.evaluate.quantize_speed import compare_fitting
@@ -103,7 +103,7 @@ def recovery(
     repeats: Annotated[int, typer.Option(help="Timed steps.", min=1)] = 10,
     compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
     device: Device = None,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Time a training step of a quantized model against the same step in float, side by side."""
     from maqee.evaluate.recovery_speed import measure_recovery
@@ -132,7 +132,7 @@ def search(
         int | None, typer.Option(help="Of the processor; torch's own choice when left out.", min=1)
     ] = None,
     device: Device = None,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
     from maqee.evaluate.search_cost import search_cost
@@ -159,11 +159,11 @@ def search(
 def integers(
     model: Model,
     data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).")],
-    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
+    data_root: DataRoot = None,
     images: Annotated[int, typer.Option(help="Test images.", min=1)] = 1000,
     method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "repq",
     resize: Annotated[int | None, typer.Option(help="Short side before the crop, if the model does not say.")] = None,
-    out: Out = None,
+    out: Figures = None,
 ) -> None:
     """Run a 4-bit model simulated and executed on int32 sums, and compare the answers."""
     from maqee.evaluate.integers import compare_integers

@@ -7,23 +7,20 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import DataRoot, Device, MaxBops, MaxDrop, MinAccuracy, TrainedData, TrainedModel, TrainedTask
+
 
 def compress(
-    model: Annotated[Path, typer.Option(help="A model with exits: a run folder of `maqee train`, or one stage of it.")],
-    data: Annotated[str, typer.Option(help="Data set that it was trained on (see `maqee ls`).")],
+    model: TrainedModel,
+    data: TrainedData,
     out: Annotated[Path, typer.Option(help="New folder for plan, trace and model.")],
-    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
-    task: Annotated[str | None, typer.Option(help="Task (see `maqee ls`); the one it was trained for.")] = None,
+    data_root: DataRoot = None,
+    task: TrainedTask = None,
     method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "erq",
     avg_bits: Annotated[float, typer.Option(help="Average weight bits of the blocks.")] = 4.0,
-    max_bops: Annotated[float | None, typer.Option(help="Most expected BOPs of an image.")] = None,
-    min_accuracy: Annotated[
-        float | None,
-        typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
-    ] = None,
-    max_drop: Annotated[
-        float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")
-    ] = None,
+    max_bops: MaxBops = None,
+    min_accuracy: MinAccuracy = None,
+    max_drop: MaxDrop = None,
     solver: Annotated[str, typer.Option(help="coordinate (the paper's) or exact, for thresholds and bits.")] = (
         "coordinate"
     ),
@@ -56,7 +53,7 @@ def compress(
         str | None, typer.Option(help="zero-one or brier, for classification; other tasks use 1 - score.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    device: Device = None,
 ) -> None:
     """Choose bits and thresholds together, and write a plan and a quantized model that follows it.
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import Json
+
 
 def cost(
     model: Annotated[str, typer.Argument(help="Preset, folder, weights file or Hub name.")],
@@ -25,7 +27,7 @@ def cost(
     classes: Annotated[
         int | None, typer.Option(help="Classes; the model's own when left out, 0 leaves classifiers out.", min=0)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Print MACs and BOPs (bit operations) of every part of a model."""
     from maqee.evaluate.cost import cost_report, parse_bits, parse_mass

@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import Device, Figures, Json
+
 
 def diagnose(
     run: Annotated[Path, typer.Argument(help="A folder written by `maqee compress`.")],
     path: Annotated[Path | None, typer.Option(help="Where the data lies now.")] = None,
     model: Annotated[Path | None, typer.Option(help="Where the full-precision model lies now.")] = None,
     images: Annotated[int, typer.Option(help="Calibration images to look at.")] = 256,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    json: Json = False,
+    out: Figures = None,
+    device: Device = None,
 ) -> None:
     """Measure the paper's theorems: exits that quantization turns round, error that grows with depth, order of blocks.
 

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import Device, Figures
+
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A folder written by `maqee train` or `maqee compress`.")],
     path: Annotated[Path | None, typer.Option(help="Where the data lies now; the recipe's path when left out.")] = None,
     split: Annotated[str, typer.Option(help="test or calibration.")] = "test",
     stage: Annotated[str | None, typer.Option(help="e.g. 2-joint; the last one when left out.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    out: Figures = None,
+    device: Device = None,
     task: Annotated[
         str | None, typer.Option(help="The task with another confidence, e.g. segmentation-median (see `maqee ls`).")
     ] = None,

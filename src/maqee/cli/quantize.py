@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from maqee.cli.options import DataRoot, Device, Json
+
 
 def quantize(
     model: Annotated[str, typer.Option(help="Preset, folder (with or without exits), weights file or Hub name.")],
     data: Annotated[str, typer.Option(help="Name of a data set, see `maqee ls`.")],
-    data_root: Annotated[Path | None, typer.Option(help="Where the data lies.")] = None,
+    data_root: DataRoot = None,
     method: Annotated[str, typer.Option(help="Methods with commas between them, see `maqee ls`.")] = "repq",
     bits: Annotated[str, typer.Option(help="Weight and activation bits, e.g. W4A4,W6A6.")] = "W4A4",
     scope: Annotated[
@@ -21,9 +23,9 @@ def quantize(
     images: Annotated[int, typer.Option(help="Calibration images of a draw.", min=1)] = 32,
     resize: Annotated[int | None, typer.Option(help="Short side before the crop; the checkpoint's own.")] = None,
     batch: Annotated[int, typer.Option(help="Test images at a time.", min=1)] = 128,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")] = None,
+    device: Device = None,
     out: Annotated[Path | None, typer.Option(help="JSON file, written after every row; run again to go on.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Quantize a model in every way asked and evaluate each on the test images (simulated)."""
     from maqee.evaluate.quantization import compare_quantization

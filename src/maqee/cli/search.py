@@ -7,17 +7,14 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import Json, MaxBops, MaxDrop, MinAccuracy
+
 
 def search(
     trace: Annotated[Path, typer.Option(help="A trace, or a folder written by `maqee compress`.")],
-    max_bops: Annotated[float | None, typer.Option(help="Most expected BOPs of an image.")] = None,
-    min_accuracy: Annotated[
-        float | None,
-        typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
-    ] = None,
-    max_drop: Annotated[
-        float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")
-    ] = None,
+    max_bops: MaxBops = None,
+    min_accuracy: MinAccuracy = None,
+    max_drop: MaxDrop = None,
     lambda_outer: Annotated[float, typer.Option(help="Price of cost.")] = 0.5,
     solver: Annotated[str, typer.Option(help="coordinate, or exact: the best of all on the grid.")] = "coordinate",
     frontier: Annotated[
@@ -26,7 +23,7 @@ def search(
     against: Annotated[
         Path | None, typer.Option(help="A plan of the same model and bits to compare with; the one beside the trace.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     out: Annotated[Path | None, typer.Option(help="Write a plan with the thresholds found to this file.")] = None,
 ) -> None:
     """Choose thresholds again, at the bits of a trace, in seconds and without the model.

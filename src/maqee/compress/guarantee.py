@@ -176,7 +176,7 @@ def check_kept(plan: Plan, trace: Trace) -> None:
         )
     if (needed := budget.needed_metric(trace)) is not None and got.metric < needed - 1e-9:
         raise MaqeeError(
-            f"min_metric: {needed:.4f} cannot be met {wanted}: the boldest policy that is shown to be safe "
+            f"{budget.asked_metric} cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"reaches {got.metric:.4f}; ask for less, or allow a larger epsilon."
         )
 

@@ -11,6 +11,7 @@ import torch
 
 from maqee.apq import (
     BitSettings,
+    Plan,
     SearchOptions,
     Trace,
     bops,
@@ -60,16 +61,23 @@ def evaluate_compressed(
     for row, target_metric in zip(figures["frontier"], wanted, strict=True):
         row["calibration_target"] = round(target_metric, 6)
     return {
-        "run": run.name,
-        "data": data.name,
-        "images": len(data),
-        "method": plan.method,
-        "bits": list(plan.bits),
+        **about_run(run, plan, data),
         "seed": plan.seed,
         "recovered": any(step.kind == "recovery" and step.accepted for step in plan.history),
         "full_precision_on_calibration": round(trace.float_metric, 6),
         **figures,
         "environment": describe_environment(),
+    }
+
+
+def about_run(run: Path, plan: Plan, data: ImageSet) -> dict[str, Any]:
+    """What figures of a compressed model are figures of."""
+    return {
+        "run": run.name,
+        "data": data.name,
+        "images": len(data),
+        "method": plan.method,
+        "bits": list(plan.bits),
     }
 
 

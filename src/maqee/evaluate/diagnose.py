@@ -27,6 +27,7 @@ from maqee.data import ImageSet, eval_batches, open_data
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
+from maqee.evaluate.compressed import about_run
 from maqee.evaluate.exits import evaluation_batch
 from maqee.exits import EarlyExitModel
 from maqee.io import read_json
@@ -86,11 +87,7 @@ def diagnose_run(
     states = measure_states(reference.to(target), compressed.model.to(target), batches, task)
     diagnosis = diagnose_states(states, plan)
     return {
-        "run": run.name,
-        "data": data.name,
-        "images": len(data),
-        "method": plan.method,
-        "bits": list(plan.bits),
+        **about_run(run, plan, data),
         "accuracy_is": "simulated",
         "violated": _violated(diagnosis),
         "sensitivity": states.sensitivity.tolist(),
