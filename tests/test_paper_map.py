@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from maqee.apq import Budget, SearchOptions
-from maqee.compress import RecoverySettings
+from maqee.compression import RecoverySettings
 from maqee.quant import QuantSettings
-from maqee.train.losses import TEMPERATURE
+from maqee.training.losses import TEMPERATURE
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "paper-map.md").read_text()

@@ -9,16 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from maqee.compress import compress as compress
-    from maqee.compress import load as load
+    from maqee.compression import compress as compress
+    from maqee.compression import load as load
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.exits import EarlyExitModel as EarlyExitModel
     from maqee.exits import Policy as Policy
     from maqee.exits import add_exits as add_exits
     from maqee.models import load_backbone as load_backbone
-    from maqee.train import read_recipe as read_recipe
-    from maqee.train import run_recipe as run_recipe
+    from maqee.training import read_recipe as read_recipe
+    from maqee.training import run_recipe as run_recipe
 
 _HOME = {
     "EarlyExitModel": "maqee.exits",

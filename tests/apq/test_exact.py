@@ -16,7 +16,7 @@ from maqee.apq.options import SearchOptions
 from maqee.apq.risks import measure_scales
 from maqee.apq.thresholds import GRID, better, coordinate_search, evaluated
 from maqee.errors import MaqeeError
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 from tests.apq.makers import make_trace
 from tests.apq.test_thresholds import problems
 

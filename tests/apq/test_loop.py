@@ -16,7 +16,7 @@ from maqee.apq.budget import Budget
 from maqee.apq.figures import policy_figures
 from maqee.apq.loop import search, search_frontier
 from maqee.apq.options import SearchOptions
-from maqee.apq.state import SearchState
+from maqee.apq.search_state import SearchState
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel
 

@@ -25,8 +25,8 @@ from maqee.apq.risks import (
 )
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
-from maqee.exits.policy import NEVER
 from maqee.parts import Part
+from maqee.policy import NEVER
 from tests.apq.makers import make_trace
 
 # Four samples, two exits and full depth, after blocks 1, 3 and 4.

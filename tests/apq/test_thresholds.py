@@ -29,7 +29,7 @@ from maqee.apq.thresholds import (
     sweep,
 )
 from maqee.apq.trace import Trace
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 from tests.apq.makers import make_trace
 
 

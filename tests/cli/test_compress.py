@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from maqee.apq import Plan
-from maqee.compress import load
+from maqee.compression import load
 from maqee.data import eval_batches, open_data
-from maqee.evaluate.compressed import frontier_policies
+from maqee.evaluation.compressed import frontier_policies
 from tests.apq.makers import make_trace
 from tests.helpers import invoke, save_digits_model
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from maqee.evaluate import demo
+from maqee.compression import demo
 from tests.helpers import invoke
 
 QUICK = ["stages.0.epochs=1", "stages.0.warmup=0", "stages.1.epochs=0.2"]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from maqee.data import open_data
-from maqee.evaluate import quantization
-from maqee.evaluate.quantization import draw, summarize
-from maqee.evaluate.quantization_cases import Case, settings_of
+from maqee.evaluation import quantization
+from maqee.evaluation.quantization import draw, summarize
+from maqee.evaluation.quantization_cases import Case, settings_of
 from maqee.models import load_backbone, save_backbone
 from maqee.quant import Bits, QuantSettings, methods, quantize
 from tests.helpers import invoke, randomize, save_digits_model

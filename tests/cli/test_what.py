@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from maqee.evaluate.what import group_rows
+from maqee.evaluation.what import group_rows
 from maqee.exits import add_exits
 from maqee.models import load_backbone, presets, save_backbone
 from maqee.quant import QuantSettings, methods, quantize

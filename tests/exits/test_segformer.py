@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from maqee.errors import MaqeeError
-from maqee.evaluate.cost import cost_report
+from maqee.evaluation.cost_report import cost_report
 from maqee.exits import EarlyExitModel, Policy, add_exits, heads
 from maqee.exits.segformer import SegformerHead, spread
 from maqee.models import load_backbone

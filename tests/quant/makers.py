@@ -10,9 +10,9 @@ from torch import Tensor
 from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, TwinGrid, quantize
+from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.layer import QuantLayer
 from maqee.quant.ranges import minmax_grid
-from maqee.quant.state import GridModule, WeightState
 from tests.helpers import randomize
 
 EVERYTHING = {"patch": Bits(8, 8), "classifier": Bits(4, 8)}

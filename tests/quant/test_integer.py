@@ -15,12 +15,12 @@ from maqee.errors import MaqeeError
 from maqee.models.layers import TokenDepthwise
 from maqee.quant import Bits, LogSqrt2Grid, QuantizedModel, TwinGrid, UniformGrid, methods
 from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import GridModule, rounded_state
 from maqee.quant.compare import compare, compare_layers
 from maqee.quant.grids import Grid
 from maqee.quant.integer import execute_integers
 from maqee.quant.layer import QuantLayer
 from maqee.quant.ranges import minmax_grid
-from maqee.quant.state import GridModule, rounded_state
 from maqee.quant.sums import EXECUTED, SIMULATED, check_accumulator
 from maqee.quant.terms import operand_terms
 from tests.helpers import max_difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from maqee.evaluate.integers import LAYER_TOLERANCE, compare_integers
+from maqee.bench.integers import LAYER_TOLERANCE, compare_integers
 from maqee.io import read_json
 
 

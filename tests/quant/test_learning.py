@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
+from maqee.quant.coded import GAIN_RATE, GridModule
 from maqee.quant.grids import UniformGrid, learnable, straight_through
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
-from maqee.quant.state import GAIN_RATE, GridModule
 from tests.helpers import max_difference
 from tests.quant.makers import pictures, quantized
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.models.layers import Attend, TokenDepthwise
 from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import GridModule, WeightState, rounded_state
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, grid_from_range
 from maqee.quant.layer import QuantLayer
 from maqee.quant.ranges import minmax_grid
-from maqee.quant.state import GridModule, WeightState, rounded_state
 
 
 def grid_of(x: Tensor, bits: int) -> UniformGrid:

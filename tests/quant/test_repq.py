@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from maqee.models import load_backbone
 from maqee.quant import Bits, QuantSettings, quantize
+from maqee.quant.coded import GridModule
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import by_channel, fit_input, reparameterize
 from maqee.quant.ranges import quantile_grid
-from maqee.quant.state import GridModule
 from tests.helpers import max_difference, randomize
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))

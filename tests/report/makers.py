@@ -13,7 +13,7 @@ from maqee.exits import add_exits
 from maqee.io import write_json
 from maqee.models import load_backbone
 from tests.data import makers
-from tests.train.test_detection import write_shapes
+from tests.training.test_detection import write_shapes
 
 EXITS = (1, 2)
 

@@ -11,18 +11,18 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from maqee.apq import Budget, SearchOptions
-from maqee.compress import CompressOptions, compress_folder
+from maqee.compression import CompressOptions, compress_folder
 from maqee.data.transforms import normalize
 from maqee.errors import MaqeeError
+from maqee.evaluation.answers import Answer, Example, answer, as_seen
+from maqee.evaluation.shown import open_shown
 from maqee.models import load_backbone
 from maqee.models.load import save_backbone
 from maqee.report import show_run
-from maqee.report.answers import Answer, Example, answer, as_seen
 from maqee.report.palette import COLOURS, class_colours, shorten, text_colour
 from maqee.report.panels import make_painter
 from maqee.report.sheet import answer_title, draw_sheet
 from maqee.report.show import spread
-from maqee.report.source import open_shown
 from tests.report import makers
 
 TASKS = ("classification", "segmentation", "detection")

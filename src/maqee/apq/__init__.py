@@ -25,7 +25,7 @@ from maqee.apq.risks import (
     range_deviation,
     risk_of_blocks,
 )
-from maqee.apq.state import Position, SearchState, Step
+from maqee.apq.search_state import Position, SearchState, Step
 from maqee.apq.thresholds import GRID, Found, coordinate_search, every_candidate, grid_candidates, near_candidates
 from maqee.apq.trace import Trace
 from maqee.apq.validate import Expected, cross_validate, expect

@@ -28,7 +28,7 @@ from maqee.apq.thresholds import (
     grid_candidates,
 )
 from maqee.apq.trace import Trace
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 
 _PRICES = tuple(float(price) for price in np.geomspace(1e-3, 1e3, 13))
 _HALVINGS = 10

@@ -12,7 +12,7 @@ from maqee.apq.objective import outer_problem
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales
 from maqee.apq.trace import Trace
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 
 
 class Point(NamedTuple):

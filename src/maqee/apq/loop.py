@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from maqee.apq._run import Run, run_steps
 from maqee.apq.budget import Budget
 from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
-from maqee.apq.state import Position, SearchState
+from maqee.apq.search_state import Position, SearchState
+from maqee.apq.steps import Run, run_steps
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.interrupt import catch_interrupt

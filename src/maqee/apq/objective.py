@@ -18,7 +18,7 @@ from maqee.apq.figures import exit_costs, take_exits
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales, exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
 from maqee.apq.trace import Trace
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 
 Floats = NDArray[np.float64]
 

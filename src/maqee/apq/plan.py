@@ -11,18 +11,18 @@ from pathlib import Path
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.bits import BlockBits
 from maqee.apq.budget import Budget
-from maqee.apq.control import Guarantee
+from maqee.apq.control.boldest import Guarantee
 from maqee.apq.cost import Bits, BitSettings
 from maqee.apq.figures import Figures
 from maqee.apq.loop import SearchResult
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales
-from maqee.apq.state import Step
+from maqee.apq.search_state import Step
 from maqee.apq.validate import Expected, expect
 from maqee.environment import version
 from maqee.errors import MaqeeError
-from maqee.exits.policy import NEVER, Policy
 from maqee.io import read_json, to_json, write_text
+from maqee.policy import NEVER, Policy
 
 VERSION = 1
 

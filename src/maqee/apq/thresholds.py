@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from maqee.apq.figures import take_exits
 from maqee.apq.objective import ExitProblem
-from maqee.exits.policy import NEVER
+from maqee.policy import NEVER
 
 Floats = NDArray[np.float64]
 GRID: tuple[float, ...] = (*(step / 100 for step in range(101)), NEVER)

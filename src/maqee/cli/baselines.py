@@ -23,12 +23,12 @@ def baselines(
     device: Device = None,
 ) -> None:
     """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
-    from maqee.compress import CompressOptions
-    from maqee.compress.folder import stored_task
-    from maqee.evaluate.compressed import compare_baselines
-    from maqee.evaluate.tables import baseline_table
+    from maqee.compression import CompressOptions
+    from maqee.compression.run_folder import stored_task
+    from maqee.evaluation.compressed import compare_baselines
     from maqee.io import write_json
     from maqee.quant import QuantSettings
+    from maqee.report.tables import baseline_table
 
     options = CompressOptions(
         task=task or stored_task(model),

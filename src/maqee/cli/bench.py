@@ -28,7 +28,7 @@ def gradients(
     out: Figures = None,
 ) -> None:
     """Compare compiled with eager gradients; exit code 1 if they disagree. Run it before a long training."""
-    from maqee.evaluate.gradients import compare_gradients
+    from maqee.bench.gradients import compare_gradients
 
     result = compare_gradients(model, exits, batch, _precision(precision), device)
     typer.echo(
@@ -55,7 +55,7 @@ def exits(
     out: Figures = None,
 ) -> None:
     """Time executed early exit against full depth, side by side."""
-    from maqee.evaluate.throughput import compare_throughput
+    from maqee.bench.throughput import compare_throughput
 
     wanted = mean_exit or [6.0, 7.26, 9.0]
     result = compare_throughput(model, exits, batch, wanted, _precision(precision), device, compile, graphs, repeats)
@@ -80,7 +80,7 @@ def quantize(
     out: Figures = None,
 ) -> None:
     """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
-    from maqee.evaluate.quantize_speed import compare_fitting
+    from maqee.bench.fitting import compare_fitting
 
     names = [name.strip() for name in methods.split(",")] if methods is not None else None
     result = compare_fitting(model, names, bits, images, threads, repeats)
@@ -106,7 +106,7 @@ def recovery(
     out: Figures = None,
 ) -> None:
     """Time a training step of a quantized model against the same step in float, side by side."""
-    from maqee.evaluate.recovery_speed import measure_recovery
+    from maqee.bench.recovery_step import measure_recovery
 
     result = measure_recovery(model, batch, repeats, device, compile)
     seconds = result["seconds"]
@@ -135,7 +135,7 @@ def search(
     out: Figures = None,
 ) -> None:
     """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
-    from maqee.evaluate.search_cost import search_cost
+    from maqee.bench.search_step import search_cost
 
     result = search_cost(model, exits, samples, scored, method, repeats, threads, device)
     typer.echo(
@@ -166,7 +166,7 @@ def integers(
     out: Figures = None,
 ) -> None:
     """Run a 4-bit model simulated and executed on int32 sums, and compare the answers."""
-    from maqee.evaluate.integers import compare_integers
+    from maqee.bench.integers import compare_integers
 
     result = compare_integers(model, data, data_root, images, method, resize=resize, out=out)
     typer.echo(

@@ -60,13 +60,13 @@ def compress(
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
     from maqee.apq import Budget
-    from maqee.compress import CompressOptions, RecoverySettings, compress_folder
-    from maqee.compress.folder import stored_task
-    from maqee.compress.guarantee import risk_options
-    from maqee.compress.solvers import search_options
-    from maqee.evaluate.tables import plan_table
+    from maqee.compression import CompressOptions, RecoverySettings, compress_folder
+    from maqee.compression.guarantee import risk_options
+    from maqee.compression.run_folder import stored_task
+    from maqee.compression.solvers import search_options
     from maqee.quant import QuantSettings
     from maqee.quant.settings import parse_bits
+    from maqee.report.tables import plan_table
 
     precision = "bf16" if bf16 else "fp32"
     recovery = RecoverySettings(batch_size=batch, lr=lr, weights=exit_weights, precision=precision, compile=bf16)  # type: ignore[arg-type]

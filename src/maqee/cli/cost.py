@@ -30,7 +30,7 @@ def cost(
     json: Json = False,
 ) -> None:
     """Print MACs and BOPs (bit operations) of every part of a model."""
-    from maqee.evaluate.cost import cost_report, parse_bits, parse_mass
+    from maqee.evaluation.cost_report import cost_report, parse_bits, parse_mass
     from maqee.io import to_json
 
     report = cost_report(

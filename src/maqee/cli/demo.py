@@ -12,9 +12,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
 ) -> None:
     """Train a small vision transformer with exits on 1,077 handwritten digits, and compress it."""
-    from maqee.evaluate.demo import run_demo
-    from maqee.evaluate.tables import demo_table
+    from maqee.compression.demo import run_demo
     from maqee.io import write_json
+    from maqee.report.tables import demo_table
 
     result = run_demo(out)
     typer.echo(demo_table(result))

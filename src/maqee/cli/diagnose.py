@@ -23,9 +23,9 @@ def diagnose(
 
     Exit code 1 if a bound does not hold, which no correct recording can do.
     """
-    from maqee.evaluate.diagnose import diagnose_run
-    from maqee.evaluate.diagnose_tables import diagnosis_table
+    from maqee.evaluation.diagnose import diagnose_run
     from maqee.io import to_json, write_json
+    from maqee.report.diagnosis_table import diagnosis_table
 
     result = diagnose_run(run, path, model, images, device)
     typer.echo(to_json(result) if json else diagnosis_table(result), nl=not json)

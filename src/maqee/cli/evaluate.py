@@ -22,12 +22,12 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate every exit, and one shared threshold swept from eager to never."""
-    from maqee.compress.folder import is_compressed
+    from maqee.compression.run_folder import is_compressed
     from maqee.errors import MaqeeError
-    from maqee.evaluate.compressed import evaluate_compressed
-    from maqee.evaluate.run import evaluate_run
-    from maqee.evaluate.tables import compressed_table, exit_table, policy_table
+    from maqee.evaluation.compressed import evaluate_compressed
+    from maqee.evaluation.trained import evaluate_run
     from maqee.io import write_json
+    from maqee.report.tables import compressed_table, exit_table, policy_table
 
     if is_compressed(run):
         if stage is not None or task is not None:

@@ -12,8 +12,8 @@ def list_things() -> None:
     from maqee.models import presets
     from maqee.quant import methods
     from maqee.tasks import tasks
-    from maqee.train import stages
-    from maqee.train.shipped import list_recipes
+    from maqee.training import stages
+    from maqee.training.shipped import list_recipes
 
     for title, names in (
         ("models", presets.names()),

@@ -28,7 +28,7 @@ def quantize(
     json: Json = False,
 ) -> None:
     """Quantize a model in every way asked and evaluate each on the test images (simulated)."""
-    from maqee.evaluate.quantization import compare_quantization
+    from maqee.evaluation.quantization import compare_quantization
     from maqee.io import to_json
 
     result = compare_quantization(

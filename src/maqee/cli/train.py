@@ -17,8 +17,8 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the GPU if there is one.")] = None,
 ) -> None:
     """Train a backbone, its exits, or both, as a recipe says. Run it again to go on after a stop."""
-    from maqee.train import read_recipe, run_recipe
-    from maqee.train.shipped import find_recipe
+    from maqee.training import read_recipe, run_recipe
+    from maqee.training.shipped import find_recipe
 
     chosen = read_recipe(find_recipe(recipe), overrides)
     folder = out or Path("runs") / chosen.name

@@ -22,7 +22,7 @@ def what(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, every layer.")] = False,
 ) -> None:
     """Print what is quantized, with which grid and bits, as the code itself does it."""
-    from maqee.evaluate.what import describe_quantization
+    from maqee.evaluation.what import describe_quantization
     from maqee.io import to_json
     from maqee.quant.settings import QuantSettings, parse_bits, parse_override
 
@@ -46,7 +46,7 @@ def _print(result: dict[str, Any], every_layer: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from maqee.evaluate.what import group_rows
+    from maqee.evaluation.what import group_rows
 
     title = f"{result['model']} by {result['method']}; bits are weights/input, of attention operand x operand"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)

@@ -1,6 +1,5 @@
 """Readers, splits, transforms and batches."""
 
-from maqee.data import ade20k, bccd, camvid, cifar100, coco, digits, folder, imagenet  # noqa: F401 - registers the readers
 from maqee.data.augment import Augmentation
 from maqee.data.batches import TrainBatches, eval_batches
 from maqee.data.dataset import ImageSet, Overlap, Splits, find_overlaps, hold_out, warn_of_overlaps

@@ -4,7 +4,7 @@ from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - regi
 from maqee.exits.heads import ExitHead, heads
 from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits, backbone_of
 from maqee.exits.placement import default_positions, head_kinds
-from maqee.exits.policy import NEVER, Policy
+from maqee.policy import NEVER, Policy
 
 __all__ = [
     "NEVER",

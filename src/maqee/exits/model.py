@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.exits.heads import ExitHead, build_head
 from maqee.exits.placement import default_positions, final_kind, head_kinds
-from maqee.exits.policy import Policy
 from maqee.exits.segment import Kept, Segment, SegmentOutput
 from maqee.io import read_json, read_tensors, write_json, write_tensors
 from maqee.models import Backbone
 from maqee.models.load import EARLY_EXIT_FORMAT, VERSION, backbone_from_json, backbone_to_json, check_state
 from maqee.parts import Part
+from maqee.policy import Policy
 from maqee.tasks.classification import max_probability
 
 Confidence = Callable[[Tensor], Tensor]

@@ -16,11 +16,11 @@ from maqee.errors import MaqeeError, suggest
 from maqee.io import write_json, write_tensors
 from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import Backbone
-from maqee.models.checkpoint import Checkpoint, download, read_file, read_folder, read_module
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json, config_to_json
 from maqee.models.convert import convert_state, read_hints
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
+from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
 from maqee.models.swin import Swin
 from maqee.models.vit import ViT
 

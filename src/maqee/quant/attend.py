@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from maqee.quant.coded import GridModule
 from maqee.quant.layer import made_from_codes, with_gradient
-from maqee.quant.state import GridModule
 from maqee.quant.sums import EXECUTED, SIMULATED
 from maqee.quant.terms import multiply_terms, operand_terms
 

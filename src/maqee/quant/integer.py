@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from maqee.errors import MaqeeError
 from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import GridModule
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
-from maqee.quant.state import GridModule
 from maqee.quant.terms import has_terms
 
 

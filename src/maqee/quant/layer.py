@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.models.layers import TokenDepthwise, as_picture
+from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.grids import Grid, learnable
-from maqee.quant.state import GridModule, WeightState
 from maqee.quant.sums import EXECUTED, SIMULATED
 from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
 

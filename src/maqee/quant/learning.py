@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from maqee.quant.coded import GAIN_RATE, GridModule, WeightState, rounded_state
 from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
-from maqee.quant.state import GAIN_RATE, GridModule, WeightState, rounded_state
 
 ROUNDS_BACK = 0.49  # of a step: what is nearer than half a step to a point of the grid is rounded to it
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from maqee.boxes import split_output, split_target, to_corners
-from maqee.report.answers import Example
+from maqee.evaluation.answers import Example
 from maqee.report.palette import class_colours, literal, shorten, text_colour
 from maqee.report.panels import draw_image
 from maqee.tasks.detection import SURE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from maqee.report.answers import Example
+from maqee.evaluation.answers import Example
 from maqee.report.palette import COLOURS, literal, shorten
 
 if TYPE_CHECKING:

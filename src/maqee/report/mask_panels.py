@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maqee.report.answers import Example
+from maqee.evaluation.answers import Example
 from maqee.report.palette import UNCOUNTED, as_shares, class_colours
 from maqee.report.panels import draw_image
 from maqee.tasks.pixels import IGNORE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from maqee.errors import MaqeeError
-from maqee.report.answers import Example
+from maqee.evaluation.answers import Example
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maqee.evaluation.answers import Answer, Example
+from maqee.evaluation.shown import Shown
 from maqee.io import write_atomically
-from maqee.report.answers import Answer, Example
 from maqee.report.palette import QUIET, literal, shorten
 from maqee.report.panels import Entry, Painter, draw_image
-from maqee.report.source import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import GridModule, rounded_state
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, check_finite, log_sqrt2_grid, quantile_grid
-from maqee.quant.state import GridModule, rounded_state
 
 
 def whole(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from maqee.quant.coded import WeightState
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods import methods
@@ -20,7 +21,6 @@ from maqee.quant.model import QuantizedModel
 from maqee.quant.outliers import outlier_columns
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grid
 from maqee.quant.regression import Moments, ridge_update, round_and_compensate
-from maqee.quant.state import WeightState
 
 LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram matrix as it is, not to its mean
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step

@@ -1,0 +1,192 @@
+"""The steps of a search, one by one. A state is replaced only at the end of a step, so that none is ever half done."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, Literal, NamedTuple
+
+from maqee.apq.bits import BlockBits, Scores, candidate_swaps, raise_bits, score_bits
+from maqee.apq.budget import Budget
+from maqee.apq.choose import choose_policy
+from maqee.apq.exact import check_exits
+from maqee.apq.exact_bits import allocate_bits
+from maqee.apq.figures import policy_figures
+from maqee.apq.measure import Measure
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import Scales, measure_scales
+from maqee.apq.search_state import Position, SearchState, Step
+from maqee.apq.thresholds import CANDIDATES, Found, coordinate_search, near_candidates
+from maqee.apq.trace import Trace
+from maqee.io import to_json
+
+
+class _Move(NamedTuple):
+    kind: Literal["swap", "exact"]
+    bits: BlockBits
+    notes: dict[str, Any]
+
+
+class Run:
+    """One search: what it was asked for, and what it need not measure again."""
+
+    def __init__(self, measure: Measure, options: SearchOptions, budget: Budget) -> None:
+        self.measure, self.options, self.budget = measure, options, budget
+        self.total_bits = budget.total_bits(measure.depth, options)
+        self.most_moves = 2 * measure.depth if options.max_swaps is None else options.max_swaps
+        self.stale: Trace | None = None  # the first pass, where the options say that it is enough
+        self.last: tuple[BlockBits, str, Trace] | None = None  # bits and weights of a pass that may be asked for again
+        self.here: tuple[Position, Trace, Scores] | None = None  # what was measured at the position now
+
+    def start(self) -> SearchState:
+        """Uniform bits, the scales, the first policy; bits that do not divide evenly go where they are worth most."""
+        depth, options = self.measure.depth, self.options
+        bits: BlockBits = (self.total_bits // depth,) * depth
+        lowest = self.measure.trace((options.bit_min,) * depth)
+        self.budget.check_possible(lowest, options)
+        if options.last_search == "exact":
+            check_exits(lowest.exits)
+        trace = lowest if lowest.bits.weights == bits else self.measure.trace(bits)
+        scales = measure_scales(trace, lowest, options)
+        found = self._choose(trace, scales, (options.start,) * trace.exits)
+        if extra := self.total_bits - sum(bits):
+            bits = raise_bits(bits, self._scores(trace, found.thresholds, scales), extra)
+            trace = self.measure.trace(bits)
+            found = self._choose(trace, scales, found.thresholds)
+        if options.recovery_steps:  # as much training as every other allocation gets, or any swap would look good
+            mass = policy_figures(trace, found.thresholds).exit_mass
+            self.measure.recover(bits, mass, options.recovery_steps)
+            trace = self.measure.trace(bits)
+            found = self._choose(trace, scales, found.thresholds)
+        position = self._position(trace, found, self._snapshot(0))
+        self.last = position.bits, position.weights, trace
+        self.stale = trace if options.refresh == "once" else None
+        step = Step("start", position, True, position.excess, position.objective)
+        return SearchState(options, self.budget, scales, position, position, (bits,), (step,))
+
+    def resume(self, state: SearchState) -> None:
+        """Bring the model to where the state was left."""
+        if self.options.refresh == "once":
+            first = state.history[0].position
+            self.restore(first)
+            self.stale = self.measure.trace(first.bits)
+        self.restore(state.now)
+
+    def step(self, state: SearchState) -> SearchState:
+        """Try one move; when none is left, search thresholds once more and finish."""
+        if self.here is None or self.here[0] != state.now:
+            trace = self.trace_of(state.now)
+            self.here = state.now, trace, self._scores(trace, state.now.thresholds, state.scales)
+        move = self._next_move(state) if len(state.seen) - 1 < self.most_moves else None
+        return self._finish(state) if move is None else self._try(state, move)
+
+    def trace_of(self, position: Position) -> Trace:
+        """The pass at a position whose weights the model has, from memory if it was the last one."""
+        if self.last is None or self.last[:2] != (position.bits, position.weights):
+            self.last = position.bits, position.weights, self._pass(position.bits)
+        return self.last[2]
+
+    def _pass(self, bits: BlockBits) -> Trace:
+        """A pass at these bits, or what passes for one."""
+        return self.measure.trace(bits) if self.stale is None else self.stale.at_bits(bits)
+
+    def restore(self, position: Position) -> None:
+        """Bring back the weights of a position, if any were trained."""
+        if position.weights:
+            self.measure.restore(position.weights)
+
+    def _next_move(self, state: SearchState) -> _Move | None:
+        assert self.here is not None
+        _, trace, scores = self.here
+        bits, thresholds = state.now.bits, state.now.thresholds
+        if self.options.first_move == "exact" and len(state.history) == 1:
+            widths = range(self.options.bit_min, self.options.bit_max + 1)
+            risks = self.measure.block_risks(bits, [widths] * len(bits), self.options.spread == "path")
+            best = allocate_bits(trace, thresholds, risks, state.scales, self.options, total_bits=self.total_bits)
+            if best not in state.seen:
+                return _Move("exact", best, {})
+        for swap in candidate_swaps(bits, scores, self.options, state.seen):
+            giver, taker = swap.donor, swap.receiver
+            notes = {
+                "donor": giver + 1,
+                "receiver": taker + 1,
+                "risk_term": _number(scores.risk_up[taker] - scores.risk_down[giver]),
+                "cost_term": _number(scores.cost_up[taker] - scores.cost_down[giver]),
+            }
+            return _Move("swap", swap.apply(bits), notes)
+        return None
+
+    def _try(self, state: SearchState, move: _Move) -> SearchState:
+        if self.options.recovery_steps:
+            self.measure.recover(move.bits, state.now.figures.exit_mass, self.options.recovery_steps)
+        trace = self._pass(move.bits)
+        changed = sum(one != other for one, other in zip(move.bits, state.now.bits, strict=True))
+        found = self._choose(trace, state.scales, state.now.thresholds, near=changed <= 2)
+        position = self._position(trace, found, "")
+        accepted = self.options.accept == "always" or position.beats(state.now)
+        if accepted:
+            position = replace(position, weights=self._snapshot(len(state.history)))
+            self.last = position.bits, position.weights, trace
+        else:
+            self.restore(state.now)
+        best = position if position.beats(state.best) else state.best
+        step = Step(move.kind, position, accepted, best.excess, best.objective, **move.notes)
+        return replace(
+            state,
+            now=position if accepted else state.now,
+            best=best,
+            seen=(*state.seen, move.bits),
+            history=(*state.history, step),
+        )
+
+    def _finish(self, state: SearchState) -> SearchState:
+        self.restore(state.best)
+        trace = self.trace_of(state.best)
+        exact = self.options.last_search == "exact"
+        found = self._choose(trace, state.scales, state.best.thresholds, exact=exact)
+        position = self._position(trace, found, state.best.weights)
+        best = position if position.beats(state.best) else state.best
+        step = Step("last", position, best is position, best.excess, best.objective)
+        return replace(state, now=best, best=best, history=(*state.history, step), finished=True)
+
+    def _choose(
+        self, trace: Trace, scales: Scales, start: tuple[float, ...], near: bool = False, exact: bool = False
+    ) -> Found:
+        if near:
+            problem = self.budget.problem(trace, scales, self.options)
+            if problem.limit is None:  # at a limit no threshold can move alone
+                among = CANDIDATES[self.options.candidates]
+                return coordinate_search(problem, start, near_candidates(self.options.reach, among))
+        return choose_policy(trace, self.budget, scales, self.options, start, exact)
+
+    def _scores(self, trace: Trace, thresholds: tuple[float, ...], scales: Scales) -> Scores:
+        low, high = self.options.bit_min, self.options.bit_max
+        widths = [[w for w in (b - 1, b, b + 1) if low <= w <= high] for b in trace.bits.weights]
+        risks = self.measure.block_risks(trace.bits.weights, widths, self.options.spread == "path")
+        return score_bits(trace, thresholds, risks, scales, self.options)
+
+    def _position(self, trace: Trace, found: Found, weights: str) -> Position:
+        figures = policy_figures(trace, found.thresholds)
+        return Position(trace.bits.weights, found.thresholds, found.excess, found.objective, figures, weights)
+
+    def _snapshot(self, step: int) -> str:
+        """Keep trained weights. The name says which search and which step, so that a repeated step replaces it."""
+        if not self.options.recovery_steps:
+            return ""
+        search = to_json([asdict(self.options), asdict(self.budget)])
+        name = f"{hashlib.sha256(search.encode()).hexdigest()[:12]}-{step}"
+        self.measure.snapshot(name)
+        return name
+
+
+def _number(value: float) -> float | None:
+    """A float for the history; None for NaN, which JSON does not have."""
+    return float(value) if value == value else None
+
+
+def run_steps(run: Run, state: SearchState, stop: Callable[[], bool], on_step: Callable[[SearchState], None]) -> None:
+    """Step until the search is finished or someone asks to stop; every state goes to `on_step`."""
+    while not state.finished and not stop():
+        state = run.step(state)
+        on_step(state)

@@ -1,0 +1,1 @@
+"""What takes how long, measured side by side on the machine at hand."""

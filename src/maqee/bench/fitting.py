@@ -1,0 +1,168 @@
+"""What fitting a quantization method costs: time and peak memory beside one full-precision pass, on this machine.
+
+Each method runs in a process of its own, which also times the full-precision pass before and after it fits, so that
+what disturbs one disturbs the other. A further process only loads the model and runs that pass: its memory is the
+yardstick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.networks import Network, load_network
+from maqee.evaluation.quantization_cases import parse_widths
+from maqee.exits import EarlyExitModel, backbone_of
+from maqee.progress import steps
+from maqee.quant import QuantSettings, methods, quantize
+
+
+def compare_fitting(
+    model: str = "vit-base",
+    method: Sequence[str] | None = None,
+    bits: str = "W4A4",
+    images: int = 32,
+    threads: int | None = None,
+    repeats: int = 3,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Seconds and peak memory of every method, as multiples of the full-precision pass over the same images.
+
+    Images are random numbers, and so are the weights of a preset: neither decides how long a method takes.
+
+    Args:
+        model: any source of `load_backbone`, or the folder of an early-exit model.
+        method: all of them when left out.
+        bits: such as "W4A4".
+        images: calibration images.
+        threads: of the processor; torch's own choice when left out.
+        repeats: full-precision passes before, and again after, a method is fitted; their median counts.
+        show: progress with the time left.
+    """
+    names = list(method) if method is not None else methods.names()
+    for name in names:
+        _ = methods[name]
+    parse_widths(bits)
+    if images < 1 or repeats < 1 or (threads is not None and threads < 1):
+        raise MaqeeError(f"Images ({images}), repeats ({repeats}) and threads ({threads}) must be at least 1.")
+    job = {"model": model, "bits": bits, "images": images, "threads": threads, "repeats": repeats}
+    found: list[dict[str, Any]] = []
+    with steps(f"fitting {model}", len(names) + 1, enabled=show) as bar:
+        bar.update(0)
+        for chosen in (None, *names):
+            found.append(_in_new_process({**job, "method": chosen}))
+            bar.update(len(found), chosen or "float")
+    yardstick, *fitted = found
+    return {
+        "model": model if not Path(model).exists() else Path(model).name,
+        "bits": bits,
+        "images": images,
+        "device": "cpu",
+        "threads": yardstick["threads"],
+        "model_bytes": yardstick["model_bytes"],
+        "float_pass": {name: yardstick[name] for name in ("pass_seconds", "peak_bytes")},
+        "rows": [_row(name, measured, yardstick) for name, measured in zip(names, fitted, strict=True)],
+        "environment": describe_environment(),
+    }
+
+
+def _row(name: str, measured: dict[str, Any], yardstick: dict[str, Any]) -> dict[str, Any]:
+    extra = measured["peak_bytes"] - yardstick["peak_bytes"]
+    return {
+        "method": name,
+        "fit_seconds": measured["fit_seconds"],
+        "pass_seconds": measured["pass_seconds"],
+        "passes": round(measured["fit_seconds"] / measured["pass_seconds"], 3),
+        "peak_bytes": measured["peak_bytes"],
+        "peak_ratio": round(measured["peak_bytes"] / yardstick["peak_bytes"], 4),
+        "extra_per_model_bytes": round(extra / yardstick["model_bytes"], 4),
+    }
+
+
+def _in_new_process(job: dict[str, Any]) -> dict[str, Any]:
+    """Run `measure` where no other method has left its memory."""
+    environment = dict(os.environ)
+    if job["threads"] is not None:
+        environment["OMP_NUM_THREADS"] = str(job["threads"])
+    command = [sys.executable, "-m", "maqee.bench.fitting", json.dumps(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        what = job["method"] or "the full-precision pass"
+        raise MaqeeError(f"{what} on {job['model']} could not be measured: {reason.removeprefix('MaqeeError: ')}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """In the new process: time full-precision passes, fit the method if there is one, time them again."""
+    if job["threads"] is not None:
+        torch.set_num_threads(job["threads"])
+    network = load_network(job["model"]).eval()
+    config = backbone_of(network).config
+    shape = (job["images"], config.channels, *config.image_size)
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    _run(network, images)  # warm-up
+    passes = [_time_pass(network, images) for _ in range(job["repeats"])]
+    fit_seconds = None
+    if job["method"] is not None:
+        weights, activations = parse_widths(job["bits"])
+        start = time.perf_counter()
+        quantize(network, images, job["method"], QuantSettings(weight_bits=weights, act_bits=activations))
+        fit_seconds = time.perf_counter() - start
+        passes += [_time_pass(network, images) for _ in range(job["repeats"])]
+    return {
+        "pass_seconds": median(passes),
+        "fit_seconds": fit_seconds,
+        "peak_bytes": peak_bytes(),
+        "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values()),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@torch.no_grad()
+def _run(network: Network, images: Tensor) -> None:
+    if isinstance(network, EarlyExitModel):
+        network.forward_all(images)
+    else:
+        network(images)
+
+
+def _time_pass(network: Network, images: Tensor) -> float:
+    start = time.perf_counter()
+    _run(network, images)
+    return time.perf_counter() - start
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held.
+
+    Linux counts the memory of whoever started a process into its ru_maxrss, so the kernel's own mark is asked first.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(measure(json.loads(sys.argv[1]))))
+    except MaqeeError as error:
+        sys.exit(f"MaqeeError: {error}")

@@ -1,0 +1,133 @@
+"""What one step of the search for bits costs, in passes over the calibration images and in seconds.
+
+A step measures the model at the bits at hand, and every block at one bit less and one more. The plain way is one pass
+for the bits as they are and one for each block with another width; it is run too, on the same images, for comparison.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from maqee.apq import SearchOptions
+from maqee.apq.bits import BlockBits
+from maqee.bench.threshold_search import search_speed
+from maqee.compression.model_measure import Batch, ModelMeasure
+from maqee.device import pick_device, synchronize
+from maqee.environment import describe_environment
+from maqee.evaluation.record import evaluation_batch
+from maqee.exits import EarlyExitModel, add_exits
+from maqee.models import load_backbone
+from maqee.quant import QuantSettings, quantize
+from maqee.tasks import tasks
+
+FIT_IMAGES = 8  # how well the grids fit does not change what they cost
+
+
+def search_cost(
+    model: str = "vit-tiny",
+    exits: str = "lgvit",
+    samples: int = 128,
+    scored: int | None = None,
+    method: str = "erq",
+    repeats: int = 3,
+    threads: int | None = None,
+    device: str | None = None,
+    array_samples: int = 10_000,
+) -> dict[str, Any]:
+    """Time one step of the search, one calibration pass and the plain way; weights and images are random.
+
+    Args:
+        model: a backbone.
+        exits: heads of its exits.
+        samples: calibration images.
+        scored: images that single blocks are run on; half of the samples when left out, as `maqee compress` does.
+        method: quantization method.
+        repeats: times that pass and step are timed, in turns; the plain way is timed once.
+        threads: of the processor.
+        device: the GPU if there is one.
+        array_samples: samples of the searches on arrays that are timed beside.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    target = pick_device(device)
+    measure = _make_measure(model, exits, samples, scored or max(1, samples // 2), method, target)
+    bits: BlockBits = (4,) * measure.depth
+    counted: list[float] = []
+
+    def step() -> None:
+        before = measure.passes
+        one_step(measure, bits)
+        counted.append(measure.passes - before)
+
+    passes, steps = _in_turns([lambda: calibration_pass(measure, bits), step], target, repeats)
+    [plain] = _in_turns([lambda: plain_step(measure, bits)], target, 1, warm_up=False)
+    return {
+        "model": model,
+        "exits": exits,
+        "method": method,
+        "samples": samples,
+        "scored": measure.scored,
+        "blocks": measure.depth,
+        "device": target.type,
+        "threads": torch.get_num_threads(),
+        "pass_seconds": passes,
+        "step": {"passes": counted[-1], "seconds": steps, "of_a_pass": steps / passes},
+        "plain": {"passes": measure.depth + 1, "seconds": plain, "of_a_pass": plain / passes},
+        "arrays": {name: value for name, value in search_speed(array_samples).items() if name != "environment"},
+        "environment": describe_environment(),
+    }
+
+
+@torch.inference_mode()
+def calibration_pass(measure: ModelMeasure, bits: BlockBits) -> None:
+    """Every exit of the quantized model on every calibration image; nothing is kept or compared."""
+    measure.quantized.set_block_bits(bits)
+    for images, _ in measure.batches:
+        measure.model.forward_all(images)
+
+
+def one_step(measure: ModelMeasure, bits: BlockBits) -> None:
+    """What the search asks after every change of bits."""
+    options = SearchOptions()
+    widths = [[w for w in (b - 1, b, b + 1) if options.bit_min <= w <= options.bit_max] for b in bits]
+    measure.trace(bits)
+    measure.block_risks(bits, widths, path=False)
+
+
+def plain_step(measure: ModelMeasure, bits: BlockBits) -> None:
+    """The whole network anew for every block with one bit more."""
+    measure.trace(bits)
+    for block in range(measure.depth):
+        measure.trace((*bits[:block], bits[block] + 1, *bits[block + 1 :]))
+
+
+def _make_measure(model: str, exits: str, samples: int, scored: int, method: str, device: torch.device) -> ModelMeasure:
+    torch.manual_seed(0)
+    network: EarlyExitModel = add_exits(load_backbone(model), exits).to(device).eval()
+    config, size = network.backbone.config, evaluation_batch(network.backbone)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(samples, config.channels, *config.image_size, generator=generator).to(device)
+    targets = torch.randint(config.num_classes, (samples,), generator=generator).to(device)
+    batches: list[Batch] = list(zip(images.split(size), targets.split(size), strict=True))
+    widths = tuple(range(SearchOptions().bit_min, SearchOptions().bit_max + 1))
+    quantized = quantize(network, images[:FIT_IMAGES], method, QuantSettings(widths=widths))
+    return ModelMeasure(network, quantized, batches, tasks["classification"], "", scored)
+
+
+def _in_turns(jobs: list[Callable[[], None]], device: torch.device, repeats: int, warm_up: bool = True) -> list[float]:
+    """Median seconds of each job; the jobs take turns, so that what disturbs one disturbs all."""
+    times: list[list[float]] = [[] for _ in jobs]
+    for turn in range(repeats + warm_up):
+        for job, seconds in zip(jobs, times, strict=True):
+            synchronize(device)
+            start = time.perf_counter()
+            job()
+            synchronize(device)
+            if turn >= warm_up:
+                seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]

@@ -1,0 +1,249 @@
+"""The search's questions, answered by a real model: passes over calibration images, one block at a time where enough.
+
+The score of another width at block l needs the output of block l only. So the inputs of every block are kept from the
+last pass, for a fixed part of the images, and that one block is run again: two calibration passes for all blocks
+together, where running the network anew for each block would take as many passes as there are blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maqee.apq import BitSettings, BlockRisks, Trace
+from maqee.apq.bits import BlockBits
+from maqee.compression.deviation import noise_ratio, range_deviation
+from maqee.compression.snapshot import load_snapshot, save_snapshot
+from maqee.exits import EarlyExitModel
+from maqee.quant import Bits, QuantizedModel
+from maqee.tasks import Task
+
+KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
+
+Batch = tuple[Tensor, Tensor]  # images and targets
+Recover = Callable[[QuantizedModel, BlockBits, Sequence[float], int], None]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What a model says about a batch; (batch, exits + 1) each."""
+
+    confidence: Tensor
+    loss: Tensor
+    correct: Tensor
+
+
+class ModelMeasure:
+    """A quantized early-exit model beside its frozen full-precision reference.
+
+    Args:
+        reference: the full-precision model, on the device.
+        quantized: its quantized copy, fitted at every width the search may use.
+        batches: calibration images (normalised) and targets.
+        task: loss, confidence and score.
+        model_hash: of the checkpoint, for the trace.
+        scored: images that scores of other widths are measured on, the first ones; all when left out.
+        recover: trains the quantized model; only needed by searches with recovery.
+        folder: where snapshots of trained weights go; only needed by searches with recovery.
+    """
+
+    def __init__(
+        self,
+        reference: EarlyExitModel,
+        quantized: QuantizedModel,
+        batches: Sequence[Batch],
+        task: Task,
+        model_hash: str,
+        scored: int | None = None,
+        recover: Recover | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        assert isinstance(quantized.model, EarlyExitModel)
+        self.reference, self.quantized, self.model = reference.eval(), quantized, quantized.model
+        self.batches, self.task, self.model_hash = batches, task, model_hash
+        self.scored = scored or sum(len(images) for images, _ in batches)
+        self.train_model, self.folder = recover, folder
+        self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
+        self._inputs: list[list[Tensor]] = []  # for each batch, the inputs of all blocks in the last pass
+        self._inputs_of: BlockBits | None = None
+        self._terms: NDArray[np.float64] = np.zeros((0, 0, 2))  # (images, blocks, 2) terms of that pass
+        self._reference_blocks: dict[int, list[Tensor]] = {}
+        self._reference_answers: list[_Answers] = []
+        self._read_reference()
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self.reference.backbone.depth
+
+    # --- passes ------------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def trace(self, bits: BlockBits) -> Trace:
+        """A pass over all calibration images."""
+        self.quantized.set_block_bits(bits)
+        self.model.eval()
+        answers, drift, noise = [], [], []
+        self._inputs, left = [], self.scored
+        for index, (images, targets) in enumerate(self.batches):
+            inputs, outputs = self._run_blocks(self.model, images)
+            answers.append(self._answer(self.model, outputs, targets))
+            compared = zip(self._reference_outputs(index), outputs, strict=True)
+            pairs = [(range_deviation(*pair), noise_ratio(*pair)) for pair in compared]
+            drift.append(torch.stack([pair[0] for pair in pairs], dim=1).cpu())
+            noise.append(torch.stack([pair[1] for pair in pairs], dim=1).cpu())
+            if left > 0:
+                self._inputs.append([x[:left] for x in inputs])
+                left -= len(images)
+        self._inputs_of = bits
+        self._terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2)[: self.scored].double().numpy()
+        self.passes += 1
+        return Trace(
+            exit_blocks=self.reference.exit_blocks,
+            **_arrays("float_", self._reference_answers),
+            **_arrays("", answers),
+            drift=torch.cat(drift).numpy(),
+            noise=torch.cat(noise).numpy(),
+            parts=tuple(self.reference.parts()),
+            bits=bit_settings(self.quantized, bits),
+            task=self.task.name,
+            model=self.model_hash,
+        )
+
+    @torch.inference_mode()
+    def block_risks(self, bits: BlockBits, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
+        """Run single blocks at other widths from the inputs of the pass at `bits`."""
+        if self._inputs_of != bits:
+            self.trace(bits)
+        self.quantized.set_block_bits(bits)
+        lowest, highest = min(map(min, widths)), max(map(max, widths))
+        shape = (self.depth, highest - lowest + 1)
+        totals = np.full((*shape, 2), np.nan)
+        others = [[width for width in wanted if width != now] for wanted, now in zip(widths, bits, strict=True)]
+        for block, wanted in enumerate(others, start=1):
+            totals[block - 1, [width - lowest for width in wanted]] = 0.0
+        for index, inputs in enumerate(self._inputs):
+            reference = self._reference_outputs(index)  # once for all blocks: it may have to be computed again
+            for block, wanted in enumerate(others, start=1):
+                for width in wanted:
+                    self.quantized.set_bits(block, width)
+                    totals[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
+                self.quantized.set_bits(block, bits[block - 1])
+        totals /= self._kept_images()
+        for index, (asked, now) in enumerate(zip(widths, bits, strict=True)):
+            if now in asked:  # the pass itself has run the block at this width
+                terms = self._terms[:, index:] if path else self._terms[:, index : index + 1]
+                totals[index, now - lowest] = terms.sum(axis=(0, 1)) / len(terms)
+        share = self._kept_images() / sum(len(images) for images, _ in self.batches)
+        runs = sum(len(wanted) * (self.depth - block if path else 1) for block, wanted in enumerate(others))
+        self.passes += share * runs / self.depth
+        return BlockRisks(lowest, totals[..., 0], totals[..., 1])
+
+    def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> NDArray[np.float64]:
+        """Terms of QID and inverse SQNR of one block's output, or of all blocks from it on, summed over a batch."""
+        backbone, total = self.model.backbone, np.zeros(2)
+        for number in range(block, (self.depth if path else block) + 1):
+            if number > block:
+                x = backbone.before(number, x)
+            x = backbone.blocks[number - 1](x)
+            wanted = reference[number - 1][: len(x)]
+            total += [
+                float(range_deviation(wanted, x).double().sum()),
+                float(noise_ratio(wanted, x).double().sum()),
+            ]
+        return total
+
+    def _kept_images(self) -> int:
+        return sum(len(inputs[0]) for inputs in self._inputs)
+
+    # --- training ----------------------------------------------------------------------------------------------------
+
+    def recover(self, bits: BlockBits, exit_mass: Sequence[float], steps: int) -> None:
+        """Train at these bits."""
+        assert self.train_model is not None, "this measure was made without training images"
+        self.quantized.set_block_bits(bits)
+        self.train_model(self.quantized, bits, exit_mass, steps)
+        self._inputs_of = None
+
+    def snapshot(self, name: str) -> None:
+        """Keep all weights, codes and grids in a file."""
+        save_snapshot(self.quantized, self._snapshot_file(name))
+
+    def restore(self, name: str) -> None:
+        """Bring back what a snapshot kept."""
+        load_snapshot(self.quantized, self._snapshot_file(name))
+        self._inputs_of = None
+
+    def has_snapshot(self, name: str) -> bool:
+        """Whether a snapshot was kept, by this process or an earlier one."""
+        return self._snapshot_file(name).exists()
+
+    def _snapshot_file(self, name: str) -> Path:
+        assert self.folder is not None, "this measure was made without a folder"
+        return self.folder / f"{name}.safetensors"
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def _run_blocks(self, model: EarlyExitModel, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and outputs of all blocks."""
+        x, inputs, outputs = model.backbone.embedding(images), [], []
+        for number, block in enumerate(model.backbone.blocks, start=1):
+            inputs.append(model.backbone.before(number, x))
+            x = block(inputs[-1])
+            outputs.append(x)
+        return inputs, outputs
+
+    def _answer(self, model: EarlyExitModel, blocks: list[Tensor], targets: Tensor) -> _Answers:
+        """Every exit's confidence, loss and score."""
+        outputs = [model.predict(index, blocks[:block]).float() for index, block in enumerate(model.exit_blocks)]
+        return _Answers(
+            torch.stack([self.task.confidence(output) for output in outputs], dim=1).cpu(),
+            torch.stack([self.task.loss(output, targets) for output in outputs], dim=1).cpu(),
+            torch.stack([self.task.score(output, targets).float() for output in outputs], dim=1).cpu(),
+        )
+
+    @torch.inference_mode()
+    def _read_reference(self) -> None:
+        """The full-precision model's answers, and its block outputs as far as memory allows."""
+        room = KEPT_BYTES
+        for index, (images, targets) in enumerate(self.batches):
+            _, outputs = self._run_blocks(self.reference, images)
+            self._reference_answers.append(self._answer(self.reference, outputs, targets))
+            room -= sum(output.numel() * output.element_size() for output in outputs)
+            if room > 0:
+                self._reference_blocks[index] = outputs
+
+    def _reference_outputs(self, index: int) -> list[Tensor]:
+        if index in self._reference_blocks:
+            return self._reference_blocks[index]
+        return self._run_blocks(self.reference, self.batches[index][0])[1]
+
+
+def bit_settings(quantized: QuantizedModel, bits: BlockBits) -> BitSettings:
+    """Bits of every part for the cost model, as the quantized model has them."""
+    settings = quantized.settings
+    usual = Bits(settings.weight_bits, settings.act_bits)
+    return BitSettings(
+        weights=bits,
+        activations=settings.act_bits,
+        patch=_pair(settings.patch),
+        classifier=_pair(settings.classifier),
+        head=_pair(settings.heads or usual),
+        merge=_pair(usual),
+    )
+
+
+def _pair(bits: Bits) -> tuple[int, int]:
+    """(weight, activation) bits for the cost model, where float is 32."""
+    return bits.weights or 32, bits.activations or 32
+
+
+def _arrays(prefix: str, answers: Sequence[_Answers]) -> dict[str, NDArray[np.float32]]:
+    names = ("confidence", "loss", "correct")
+    return {f"{prefix}{name}": torch.cat([getattr(part, name) for part in answers]).numpy() for name in names}

@@ -1,0 +1,173 @@
+"""Self-distillation: a quantized model learns its way back to what it knew before.
+
+The paper trains f_{b,phi}; a hard exit has no gradient and leaves heads that few images reach without any. So all exits
+and the final output are trained together on their task loss and on imitation of the frozen full-precision model's final
+output (T = 2), each weighted by the share of images that leaves there, though not less than a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from maqee.apq.bits import BlockBits
+from maqee.data import ImageSet, Splits
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel
+from maqee.models import Backbone
+from maqee.models.compiling import compile_each
+from maqee.quant import QuantizedModel
+from maqee.quant.learning import finish_learning, start_learning
+from maqee.tasks import Task
+from maqee.training.loop import LoopOptions, train_stage
+from maqee.training.losses import TEMPERATURE
+from maqee.training.recipe import AugmentSection, StageSection
+from maqee.training.runner import PlainRunner
+from maqee.training.stages import Stage
+
+LEAST_SHARE = 0.1
+MOST_IMAGES = 256  # of a step
+ATTENTION_AT_ONCE = 4 * MOST_IMAGES * 197**2  # attention weights of a head that a step keeps for its gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverySettings:
+    """How a quantized model is trained.
+
+    Attributes:
+        batch_size: images of a step; left out, 256, or fewer where images are large (`training_batch`).
+        lr: peak rate of the weights; the paper's 1e-5 suits its long training.
+        warmup: share of the steps.
+        weight_decay: of matrices.
+        weights: of the exits in the loss: the "mass" that leaves there, not less than a tenth; or their "depth", as
+            LGViT trains them, which does more for full depth.
+        learn_steps: let the steps of grids learn too; off, they stay as they were fitted.
+        ema: decay of the averaged weights; 0 is off.
+        precision: "bf16" or "fp32".
+        compile: use torch.compile.
+        augment: how training images are varied.
+    """
+
+    batch_size: int | None = None
+    lr: float = 1e-4
+    warmup: float = 0.05
+    weight_decay: float = 0.0
+    weights: Literal["mass", "depth"] = "mass"
+    learn_steps: bool = True
+    ema: float = 0.0
+    precision: str = "fp32"
+    compile: bool = False
+    augment: AugmentSection = field(default_factory=lambda: AugmentSection(flip=True))
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("mass", "depth"):
+            raise MaqeeError(f"Exit weights {self.weights!r} are not one of mass, depth.")
+
+
+def training_batch(backbone: Backbone) -> int:
+    """Images of a step if nobody says: a power of two, so that large images do not need much more memory.
+
+    Training keeps the attention weights of every image, which grow with the square of its tokens.
+    """
+    shape = backbone.token_shape(1)
+    fitting = ATTENTION_AT_ONCE // (shape.tokens * (shape.window**2 or shape.tokens))
+    return 1 << (max(1, min(MOST_IMAGES, fitting)).bit_length() - 1)
+
+
+def exit_weights(exit_mass: Sequence[float]) -> list[float]:
+    """Shares of the loss: the mass that leaves at each exit, not less than a tenth, made to sum to 1."""
+    return shares([max(float(mass), LEAST_SHARE) for mass in exit_mass])
+
+
+def shares(values: Sequence[float]) -> list[float]:
+    """The same proportions with the sum 1."""
+    return [value / sum(values) for value in values]
+
+
+class RecoveryStage(Stage):
+    """Task loss and imitation of the teacher's final output at every exit."""
+
+    def __init__(self, model: EarlyExitModel, task: Task, teacher: EarlyExitModel, weights: Sequence[float]) -> None:
+        super().__init__(model, task)
+        self.teacher = (teacher,)  # in a tuple: no part of this module's weights
+        self.weights = list(weights)
+
+    def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """sum_e w_e (loss_e + T^2 KL(teacher || exit e))."""
+        with torch.no_grad():
+            wanted = self.teacher[0](images)
+        outputs = self.exits.forward_all(images).outputs
+        values = [
+            (self.task.loss(output, targets) + self.task.distillation(output, wanted, TEMPERATURE)).mean()
+            for output in outputs
+        ]
+        total = torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()
+        return total, self.named(values)
+
+
+class Recovery:
+    """Trains quantized copies of one model.
+
+    Args:
+        teacher: the frozen full-precision model.
+        train: training images; calibration and test images are never among them.
+        task: what is learnt.
+        settings: how.
+        seed: of shuffling and augmentation.
+        folder: where logs and checkpoints go.
+        device: where to train.
+    """
+
+    def __init__(
+        self,
+        teacher: EarlyExitModel,
+        train: ImageSet,
+        task: Task,
+        settings: RecoverySettings,
+        seed: int,
+        folder: Path,
+        device: torch.device,
+    ) -> None:
+        self.teacher, self.train, self.task = teacher, train, task
+        self.settings, self.seed, self.folder, self.device = settings, seed, folder, device
+        self.compiled = False
+
+    def __call__(
+        self, quantized: QuantizedModel, bits: BlockBits, exit_mass: Sequence[float], steps: int, name: str = "recovery"
+    ) -> None:
+        """Train at the bits in use for some steps."""
+        assert isinstance(quantized.model, EarlyExitModel)
+        if self.settings.compile and not self.compiled:
+            compile_each(self.teacher.compilable())
+            self.compiled = True
+        start_learning(quantized, self.settings.learn_steps)
+        by_depth = self.settings.weights == "depth"
+        weights = shares(quantized.model.exit_blocks) if by_depth else exit_weights(exit_mass)
+        stage = RecoveryStage(quantized.model, self.task, self.teacher, weights)
+        digest = f"{bits} {[round(float(mass), 9) for mass in exit_mass]} {steps} {self.settings} {self.seed}"
+        options = LoopOptions(self.folder, digest, self.seed, compile=self.settings.compile)
+        runner = PlainRunner(self.settings.precision, self.device)
+        train_stage(stage, Splits(self.train, self.train, self.train), self._section(steps), name, runner, options)
+        (self.folder / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)
+        finish_learning(quantized)
+
+    def _section(self, steps: int) -> StageSection:
+        """The training loop's settings; it counts in epochs."""
+        settings = self.settings
+        size = min(settings.batch_size or training_batch(self.teacher.backbone), len(self.train))
+        epochs = steps / (len(self.train) // size)
+        return StageSection(
+            kind="recovery",
+            epochs=epochs,
+            batch_size=size,
+            lr=settings.lr,
+            warmup=settings.warmup * epochs,
+            weight_decay=settings.weight_decay,
+            ema=settings.ema,
+            augment=settings.augment,
+        )

@@ -1,0 +1,73 @@
+"""What a compression was asked to do: two runs with equal requests end with equal plans."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maqee.apq import Budget, SearchOptions
+from maqee.data import ImageSet
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel
+from maqee.io import read_json, to_json, write_json
+from maqee.models.digest import weights_digest
+
+if TYPE_CHECKING:
+    from maqee.compression.job import CompressOptions
+
+FILE, FORMAT, VERSION = "request.json", "maqee-compress", 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides the plan.
+
+    Attributes:
+        model: hash of the weights.
+        images: hash of the calibration set: its size, targets and the names of its images.
+        choices: budget and all options.
+    """
+
+    model: str
+    images: str
+    choices: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        model: EarlyExitModel,
+        calibration: ImageSet,
+        budget: Budget,
+        search_options: SearchOptions,
+        options: CompressOptions,
+    ) -> Request:
+        """Describe a compression."""
+        digest = hashlib.sha256(calibration.targets.cpu().numpy().tobytes())
+        for index in range(len(calibration)):
+            digest.update(calibration.images.name(index).encode())
+        kept = {**asdict(options), "recovery": _plain(options)}
+        if options.risk is None:  # requests without a promise are as they were before there were any
+            del kept["risk"]
+        choices = {"budget": asdict(budget), "search": asdict(search_options), "options": kept}
+        return cls(weights_digest(model), digest.hexdigest(), choices)
+
+
+def claim(out: Path, request: Request) -> None:
+    """Make the folder this request's, or complain that it belongs to another."""
+    values = {"format": FORMAT, "version": VERSION, **asdict(request)}
+    path = out / FILE
+    if path.exists():
+        if to_json(read_json(path)) != to_json(values):
+            raise MaqeeError(f"{out} holds a compression of other inputs or options: give another folder.")
+        return
+    if out.exists() and any(out.iterdir()):
+        raise MaqeeError(f"{out} holds other files: give a new folder.")
+    write_json(path, values)
+
+
+def _plain(options: CompressOptions) -> dict[str, Any]:
+    """Recovery settings as JSON values."""
+    return {**vars(options.recovery), "augment": options.recovery.augment.model_dump(mode="json")}

@@ -1,0 +1,220 @@
+"""The theory, measured on a compressed run: how far quantization moves exits, and how its error grows with depth.
+
+Float, quantized and crossed passes (float blocks fed with quantized states) over some calibration images give all that
+the theorems speak of; `maqee.apq.theory.diagnosis` does the mathematics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maqee.apq import Plan
+from maqee.apq.theory.diagnosis import Diagnosis, diagnose
+from maqee.apq.theory.error import BlockErrors, measure_blocks
+from maqee.compression.job import CompressOptions, draw_images
+from maqee.compression.model_measure import Batch
+from maqee.compression.request import FILE as REQUEST
+from maqee.compression.run_folder import SOURCE, find_model, is_compressed, load
+from maqee.data import ImageSet, eval_batches, open_data
+from maqee.device import pick_device
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.compressed import about_run
+from maqee.evaluation.record import evaluation_batch
+from maqee.exits import EarlyExitModel
+from maqee.io import read_json
+from maqee.models.digest import weights_digest
+from maqee.progress import steps
+from maqee.tasks import Task, tasks
+
+Floats = NDArray[np.float64]
+BATCH = 32  # images whose states after every block are held at once, three times over
+
+
+@dataclass(frozen=True)
+class States:
+    """What both models did with the same images.
+
+    Attributes:
+        float_confidence: (n, exits).
+        confidence: (n, exits), of the quantized model.
+        losses: (n, exits + 1), of the quantized model.
+        errors: total, local and expansion of every block.
+        sensitivity: (L,) static sensitivity of a block: mean (local error / norm of the float output)^2.
+    """
+
+    float_confidence: Floats
+    confidence: Floats
+    losses: Floats
+    errors: BlockErrors
+    sensitivity: Floats
+
+
+def diagnose_run(
+    run: Path, path: Path | None = None, model: Path | None = None, images: int = 256, device: str | None = None
+) -> dict[str, Any]:
+    """Every theorem on calibration images that the search used; `violated` says what does not hold, if anything.
+
+    Args:
+        run: a folder written by `maqee compress`.
+        path: where the data lies now.
+        model: where the full-precision model lies now.
+        images: how many calibration images to look at.
+        device: the GPU if there is one.
+    """
+    if not is_compressed(run):
+        raise MaqeeError(f"{run} holds no compressed model: give a folder written by maqee compress.")
+    if images < 1:
+        raise MaqeeError(f"--images {images} must be at least 1.")
+    compressed = load(run)
+    plan, source = compressed.plan, read_json(run / SOURCE)
+    task = tasks[plan.task]
+    reference = load_reference(run, plan, model or source.get("model"))
+    where = source["data"]
+    splits = open_data(where["data"], path or where["path"], where["holdout"], where["seed"])
+    data = searched_images(run, splits.calibration)
+    data = data.select(range(min(images, len(data))))
+    target = pick_device(device)
+    batches = _batches(data, reference, target)
+    states = measure_states(reference.to(target), compressed.model.to(target), batches, task)
+    diagnosis = diagnose_states(states, plan)
+    return {
+        **about_run(run, plan, data),
+        "accuracy_is": "simulated",
+        "violated": _violated(diagnosis),
+        "sensitivity": states.sensitivity.tolist(),
+        **diagnosis.to_json(),
+        "environment": describe_environment(),
+    }
+
+
+def load_reference(run: Path, plan: Plan, model: Path | str | None) -> EarlyExitModel:
+    """The full-precision model that a plan was made for, known by the hash of its weights."""
+    if model is None:
+        raise MaqeeError(f"{run / SOURCE} does not say where the full-precision model lies: give its folder (--model).")
+    if not Path(model).is_dir():
+        raise MaqeeError(f"The full-precision model is no longer at {model}: give its folder (--model).")
+    folder, _ = find_model(Path(model))
+    reference = EarlyExitModel.load(folder, tasks[plan.task].confidence).eval()
+    digest = weights_digest(reference)
+    if digest != plan.checkpoint:
+        raise MaqeeError(
+            f"{folder} holds other weights ({digest}) than {run} was made from ({plan.checkpoint}): "
+            "give the folder of the model that was compressed (--model)."
+        )
+    return reference
+
+
+def searched_images(run: Path, calibration: ImageSet) -> ImageSet:
+    """The calibration images that the search measured risks on, in its order."""
+    request = run / REQUEST if (run / REQUEST).is_file() else run.parent / REQUEST  # of "unrecovered" one further up
+    options = read_json(request).get("choices", {}).get("options", {})
+    try:
+        drawn = CompressOptions(**{name: options[name] for name in ("fit_images", "samples", "seed")})
+    except KeyError as error:
+        raise MaqeeError(f"{request}: choices.options.{error.args[0]} is missing: restore the file.") from error
+    return draw_images(calibration, drawn)[1]
+
+
+@torch.inference_mode()
+def measure_states(
+    reference: EarlyExitModel, quantized: EarlyExitModel, batches: Iterable[Batch], task: Task
+) -> States:
+    """Run both models and the crossed blocks over all images, batch by batch."""
+    parts: list[States] = []
+    norms: list[Floats] = []
+    for images, targets in batches:
+        exact, rounded = _walk(reference, images), _walk(quantized, images)
+        crossed = [_block(reference, number, x) for number, x in enumerate(rounded[:-1], start=1)]
+        norms.append(np.stack([np.linalg.norm(_flat(x), axis=1) for x in exact[1:]], axis=1))
+        before, after = _predict(reference, exact[1:]), _predict(quantized, rounded[1:])
+        parts.append(
+            States(
+                float_confidence=_columns([task.confidence(output) for output in before[:-1]]),
+                confidence=_columns([task.confidence(output) for output in after[:-1]]),
+                losses=_columns([task.loss(output, targets) for output in after]),
+                errors=measure_blocks(_arrays(exact), _arrays(rounded), _arrays(crossed)),
+                sensitivity=np.zeros(0),
+            )
+        )
+    errors = BlockErrors(
+        total=np.concatenate([part.errors.total for part in parts]),
+        local=np.concatenate([part.errors.local for part in parts]),
+        expansion=np.concatenate([part.errors.expansion for part in parts]),
+    )
+    return States(
+        float_confidence=np.concatenate([part.float_confidence for part in parts]),
+        confidence=np.concatenate([part.confidence for part in parts]),
+        losses=np.concatenate([part.losses for part in parts]),
+        errors=errors,
+        sensitivity=np.square(errors.local / np.maximum(np.concatenate(norms), 1e-12)).mean(axis=0),
+    )
+
+
+def _batches(data: ImageSet, model: EarlyExitModel, device: torch.device) -> Iterator[Batch]:
+    """Few images at once, with a bar."""
+    size, done = min(BATCH, evaluation_batch(model.backbone)), 0
+    with steps("measuring", len(data)) as bar:
+        for images, targets in eval_batches(data, model.backbone.preprocessing, size, device):
+            yield images, targets
+            done += len(images)
+            bar.update(done)
+
+
+def diagnose_states(states: States, plan: Plan) -> Diagnosis:
+    """The theorems at a plan's thresholds, which are rounded as the executed policy rounds them."""
+    return diagnose(
+        states.float_confidence,
+        states.confidence,
+        np.array(plan.thresholds, dtype=np.float32).astype(np.float64).tolist(),
+        (*plan.exit_blocks, len(plan.bits)),
+        losses=states.losses,
+        block_errors=states.errors,
+        sensitivity=states.sensitivity,
+    )
+
+
+def _violated(diagnosis: Diagnosis) -> str | None:
+    try:
+        diagnosis.check()
+    except MaqeeError as error:
+        return str(error)
+    return None
+
+
+def _block(model: EarlyExitModel, number: int, x: Tensor) -> Tensor:
+    """Block `number` with what stands in front of it."""
+    output: Tensor = model.backbone.blocks[number - 1](model.backbone.before(number, x))
+    return output
+
+
+def _walk(model: EarlyExitModel, images: Tensor) -> list[Tensor]:
+    """States after blocks 0 (patch embedding) to L."""
+    states: list[Tensor] = [model.backbone.embedding(images)]
+    for number in range(1, model.backbone.depth + 1):
+        states.append(_block(model, number, states[-1]))
+    return states
+
+
+def _predict(model: EarlyExitModel, blocks: list[Tensor]) -> list[Tensor]:
+    return [model.predict(index, blocks[:block]).float() for index, block in enumerate(model.exit_blocks)]
+
+
+def _arrays(states: list[Tensor]) -> list[NDArray[np.float32]]:
+    return [state.float().cpu().numpy() for state in states]
+
+
+def _flat(state: Tensor) -> Floats:
+    return state.flatten(1).cpu().numpy().astype(np.float64)
+
+
+def _columns(values: list[Tensor]) -> Floats:
+    return torch.stack(values, dim=1).double().cpu().numpy()

@@ -1,0 +1,254 @@
+"""Accuracy of quantized models: every method, width, scope and draw of calibration images, in one file that grows.
+
+All figures are simulated: weights and activations are rounded to their grids and multiplied as floats.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maqee.data import ImageSet, Splits, eval_batches, open_data
+from maqee.data.transforms import prepare
+from maqee.device import pick_device, synchronize
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.networks import Network, load_network, short_name
+from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
+from maqee.exits import EarlyExitModel, backbone_of
+from maqee.io import read_json, write_json
+from maqee.models.digest import weights_digest
+from maqee.models.preprocessing import Preprocessing
+from maqee.progress import steps
+from maqee.quant import quantize
+from maqee.tasks import tasks
+
+FORMAT, VERSION = "maqee-quantization", 1
+KEPT_BYTES = 2 << 30  # test images that take less than this are prepared once
+
+Batches = Sequence[tuple[Tensor, Tensor]]
+
+
+def compare_quantization(
+    model: str | Path,
+    data: str,
+    *,
+    data_root: str | Path | None = None,
+    method: Sequence[str] = ("repq",),
+    bits: Sequence[str] = ("W4A4",),
+    scope: Sequence[str] = ("default",),
+    seeds: Sequence[int] = (0,),
+    images: int = 32,
+    resize: int | None = None,
+    device: str | None = None,
+    batch_size: int = 128,
+    out: Path | None = None,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Fit every combination on calibration images and evaluate it on the test images, full precision first.
+
+    Args:
+        model: any source of `load_backbone`, or the folder of an early-exit model, of which every exit is evaluated.
+        data: name of a data set.
+        data_root: where it lies.
+        method: quantization methods.
+        bits: weight and activation bits, such as "W4A4".
+        scope: "default" leaves patch embedding and classifier in float; "authors" quantizes them as the releases do.
+        seeds: draws of calibration images: `numpy.random.RandomState(seed).permutation(n)[:images]`.
+        images: calibration images of a draw.
+        resize: short side before the crop, where the checkpoint does not say.
+        device: the GPU if there is one.
+        batch_size: test images at a time.
+        out: JSON file, written after every combination; combinations that are already in it are not run again.
+        show: progress with the time left.
+    """
+    cases = list_cases(method, bits, scope, seeds, images)
+    target = pick_device(device)
+    network = load_network(model)
+    preprocessing = _preprocessing(network, resize)
+    splits = open_data(data, data_root)
+    _check_data(network, splits, images)
+    result = _begin(model, network, splits, preprocessing, out)
+    done = {tuple(row[name] for name in IDENTITY) for row in result["rows"]}
+    left = [case for case in cases if case.identity() not in done]
+    if left:
+        environment = _number_of(result["environments"], describe_environment())
+        network = network.to(target).eval()
+        batches = _TestBatches(splits.test, preprocessing, batch_size, target)
+        with steps(f"quantizing {result['model']}", len(left), enabled=show) as bar:
+            bar.update(0)
+            for count, case in enumerate(left, start=1):
+                row = _measure(network, case, splits.calibration, preprocessing, batches, target)
+                row["environment"] = environment
+                result["rows"].append(row)
+                result["summary"] = summarize(result["rows"])
+                if out is not None:
+                    write_json(out, result)
+                bar.update(count, f"{case.method} {case.bits} {case.scope} {row['accuracy'][-1]:.2%}")
+    return result
+
+
+def draw(calibration: ImageSet, images: int, seed: int) -> list[int]:
+    """Which calibration images a seed picks."""
+    return [int(index) for index in np.random.RandomState(seed).permutation(len(calibration))[:images]]
+
+
+def summarize(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and spread (sample standard deviation) over seeds of every combination; one seed has no spread."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in IDENTITY[:-1]), []).append(row)
+    found = []
+    for key, members in groups.items():
+        figures = np.array([row["accuracy"] for row in members])  # (seeds, exits)
+        spread = figures.std(axis=0, ddof=1).round(6).tolist() if len(members) > 1 else None
+        found.append(
+            {
+                **dict(zip(IDENTITY[:-1], key, strict=True)),
+                "seeds": len(members),
+                "mean": figures.mean(axis=0).round(6).tolist(),
+                "spread": spread,
+                "fit_seconds": round(float(np.mean([row["fit_seconds"] for row in members])), 3),
+            }
+        )
+    return found
+
+
+class _TestBatches:
+    """The test images, prepared once and kept on the device if they are few enough."""
+
+    def __init__(self, data: ImageSet, preprocessing: Preprocessing, batch_size: int, device: torch.device) -> None:
+        if batch_size < 1:
+            raise MaqeeError(f"Batches of {batch_size} images are too small: give at least 1.")
+        self.data, self.preprocessing, self.batch_size, self.device = data, preprocessing, batch_size, device
+        channels, (height, width) = len(preprocessing.mean), preprocessing.image_size
+        small = len(data) * channels * height * width * 4 < KEPT_BYTES
+        self.kept: Batches | None = list(self._load()) if small else None
+
+    def _load(self) -> Iterable[tuple[Tensor, Tensor]]:
+        return eval_batches(self.data, self.preprocessing, self.batch_size, self.device)
+
+    def __iter__(self) -> Any:
+        return iter(self.kept if self.kept is not None else self._load())
+
+
+def _measure(
+    network: Network,
+    case: Case,
+    calibration: ImageSet,
+    preprocessing: Preprocessing,
+    batches: _TestBatches,
+    device: torch.device,
+) -> dict[str, Any]:
+    """One row: fit, evaluate, and how long both took."""
+    start = time.perf_counter()
+    fitted: Network = network
+    if case.seed is not None:
+        chosen = calibration.select(draw(calibration, case.images, case.seed))
+        pixels = chosen.images.load(range(len(chosen)), preprocessing).to(device)
+        synchronize(device)
+        begin = time.perf_counter()
+        quantized = quantize(network, prepare(pixels, preprocessing), case.method, settings_of(case))
+        synchronize(device)
+        fit_seconds = time.perf_counter() - begin
+        fitted = quantized.model  # type: ignore[assignment]
+    else:
+        fit_seconds = 0.0
+    accuracy = _accuracies(fitted, batches)
+    return {
+        **{name: getattr(case, name) for name in IDENTITY},
+        "accuracy": accuracy,
+        "accuracy_is": "full precision" if case.seed is None else "simulated",
+        "device": device.type,
+        "fit_seconds": round(fit_seconds, 3),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+
+
+@torch.inference_mode()
+def _accuracies(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[float]:
+    """Top-1 accuracy of every exit in order, full depth last."""
+    task = tasks["classification"]
+    blocks = network.exit_blocks if isinstance(network, EarlyExitModel) else (network.depth,)
+    metrics = [task.metric() for _ in blocks]
+    for images, targets in batches:
+        outputs = network.forward_all(images).outputs if isinstance(network, EarlyExitModel) else [network(images)]
+        for metric, output in zip(metrics, outputs, strict=True):
+            metric.update(output, targets)
+    return [round(metric.compute(), 6) for metric in metrics]
+
+
+def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
+    preprocessing = backbone_of(network).preprocessing
+    if resize is None:
+        return preprocessing
+    if resize < max(preprocessing.image_size):
+        size = "x".join(map(str, preprocessing.image_size))
+        raise MaqeeError(f"Resize {resize} is smaller than the model's image size {size}: give at least that.")
+    return replace(preprocessing, resize=resize)
+
+
+def _check_data(network: Network, splits: Splits, images: int) -> None:
+    config = backbone_of(network).config
+    if splits.test.kind.name != "labels":
+        raise MaqeeError(
+            f"{splits.test.name} has {splits.test.kind.name}, and here only accuracy is measured: use maqee baselines, "
+            "which knows every task."
+        )
+    if len(splits.test.classes) != config.num_classes:
+        raise MaqeeError(
+            f"The model has {config.num_classes} classes and {splits.test.name} has {len(splits.test.classes)}: "
+            "give a model that was trained on this data."
+        )
+    if images > len(splits.calibration):
+        raise MaqeeError(
+            f"{images} calibration images were asked and {splits.calibration.name} has {len(splits.calibration)}: "
+            "ask fewer."
+        )
+    first = splits.test.images.load([0], backbone_of(network).preprocessing)
+    if first.shape[1] != config.channels:
+        raise MaqeeError(f"The model wants {config.channels} channels and {splits.test.name} has {first.shape[1]}.")
+
+
+def _begin(
+    model: str | Path, network: Network, splits: Splits, preprocessing: Preprocessing, out: Path | None
+) -> dict[str, Any]:
+    """A new result, or the one in `out` if it is of the same model and data."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "weights": weights_digest(network),
+        "data": splits.test.name,
+        "test_images": len(splits.test),
+        "calibration": splits.calibration.name,
+        "calibration_images": len(splits.calibration),
+        "preprocessing": {
+            name: list(value) if isinstance(value, tuple) else value for name, value in preprocessing.to_json().items()
+        },
+        "exit_blocks": list(network.exit_blocks if isinstance(network, EarlyExitModel) else (network.depth,)),
+    }
+    if out is None or not out.exists():
+        return {"model": short_name(model), **header, "rows": [], "summary": [], "environments": []}
+    found = read_json(out)
+    for name, value in header.items():
+        if found.get(name) != value:
+            raise MaqeeError(f"{out} holds other figures ({name} is not {value}): give another --out or remove it.")
+    if not all(isinstance(found.get(name), list) for name in ("rows", "summary", "environments")) or not all(
+        set(IDENTITY) | {"accuracy", "fit_seconds"} <= set(row) for row in found["rows"]
+    ):
+        raise MaqeeError(f"{out} lacks a part of its rows: restore the file or remove it.")
+    return found
+
+
+def _number_of(environments: list[dict[str, Any]], environment: dict[str, Any]) -> int:
+    """Where an environment stands in the list; a new one is added."""
+    if environment not in environments:
+        environments.append(environment)
+    return environments.index(environment)

@@ -1,0 +1,157 @@
+"""The training recipe: a validated YAML file."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from maqee.errors import MaqeeError
+from maqee.io import to_json
+from maqee.tasks import tasks
+from maqee.training.stages import stages
+
+_ADDED_LATER = (("model", "detection_tokens"), ("exits", "final"))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSection(_Section):
+    """Where training starts."""
+
+    source: str = Field(description="preset, folder, file or Hub name")
+    image_size: Annotated[int, Field(ge=1)] | tuple[int, int] | None = Field(
+        default=None, description="input size, or height and width; the checkpoint's own when left out"
+    )
+    detection_tokens: int | None = Field(default=None, ge=1, description="make a detector of it with so many tokens")
+    fold_layer_scale: bool = Field(default=False, description="fold DINOv2's LayerScale into the layers before it")
+
+
+class DataSection(_Section):
+    """What is learnt from."""
+
+    name: str
+    path: str | None = None
+    holdout: int | None = Field(default=None, ge=1, description="calibration images taken out of the training set")
+
+
+class ExitSection(_Section):
+    """Which exits the model gets before the first stage that needs them."""
+
+    scheme: str = "lgvit"
+    positions: tuple[int, ...] | None = None
+    final: str | None = Field(
+        default=None, description="head kind after the last block; left out, what goes with the scheme"
+    )
+
+
+class AugmentSection(_Section):
+    """How training images are varied; see maqee.data.Augmentation."""
+
+    padding: int = Field(default=0, ge=0)
+    flip: bool = False
+    min_scale: float = Field(default=1.0, gt=0, le=1)
+    jitter: float = Field(default=0.0, ge=0, lt=1)
+    erase: float = Field(default=0.0, ge=0, le=1)
+    mixup: float = Field(default=0.0, ge=0)
+    cutmix: float = Field(default=0.0, ge=0)
+
+
+class StageSection(_Section):
+    """One stage of training."""
+
+    kind: str
+    epochs: float = Field(gt=0)
+    batch_size: int = Field(default=256, ge=1, description="images an optimiser step, all processes together")
+    accumulate: int = Field(default=1, ge=1, description="pieces a batch is cut into to save memory")
+    lr: float = Field(gt=0)
+    head_lr: float | None = Field(default=None, gt=0, description="for exit heads and classifier; lr when left out")
+    layer_decay: float = Field(default=1.0, gt=0, le=1, description="factor on lr for each block further from the end")
+    weight_decay: float = Field(default=0.05, ge=0)
+    warmup: float = Field(default=0.0, ge=0, description="epochs of linear warm-up")
+    clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm")
+    ema: float = Field(default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0 is off")
+    drop_path: float = Field(default=0.0, ge=0, lt=1, description="stochastic depth")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    distillation: float = Field(default=0.0, ge=0, le=1, description="stage 'joint': share of imitating the final exit")
+    augment: AugmentSection = AugmentSection()
+
+
+class Recipe(_Section):
+    """Everything that decides the trained weights, and how to compute them."""
+
+    name: str
+    seed: int = 0
+    task: str = "classification"
+    model: ModelSection
+    data: DataSection
+    exits: ExitSection = ExitSection()
+    stages: tuple[StageSection, ...] = Field(min_length=1)
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    checkpoint_minutes: float = Field(default=2.0, ge=0)
+    tensorboard: bool = False
+
+    def digest(self) -> str:
+        """A hash of what decides the result; how often it is saved and logged does not."""
+        values = self.model_dump(mode="json", exclude={"name", "checkpoint_minutes", "tensorboard"})
+        for section, key in _ADDED_LATER:  # so that runs begun before these keys existed can go on
+            if values[section][key] is None:
+                del values[section][key]
+        return hashlib.sha256(to_json(values).encode()).hexdigest()
+
+
+def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe; overrides are `key=value` with dotted keys (`stages.0.epochs=2`), values in YAML."""
+    if not path.is_file():
+        raise MaqeeError(f"{path} does not exist: give a recipe file (see the folder recipes/).")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise MaqeeError(f"{path} is not valid YAML ({' '.join(str(error).split())}).") from error
+    if not isinstance(values, dict):
+        raise MaqeeError(f"{path} must hold keys and values, not a {type(values).__name__}.")
+    for override in overrides or []:
+        _override(values, override)
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise MaqeeError(f"{path}: {where}: {first['msg']}.") from error
+    tasks[recipe.task]  # an unknown name is the user's error, now and not after hours
+    for stage in recipe.stages:
+        stages[stage.kind]
+    return recipe
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise MaqeeError(f"{override!r} is no key=value: write, for example, stages.0.epochs=2.")
+    *parents, last = key.split(".")
+    place: Any = values
+    for parent in parents:
+        place = _descend(place, parent, override)
+    if isinstance(place, list):
+        _descend(place, last, override)
+        place[int(last)] = yaml.safe_load(text)
+    elif isinstance(place, dict):
+        place[last] = yaml.safe_load(text)
+    else:
+        raise MaqeeError(f"{override!r}: {'.'.join(parents)} is a value, it has no key {last!r}.")
+
+
+def _descend(place: Any, key: str, override: str) -> Any:
+    if isinstance(place, list):
+        if not key.isdigit() or int(key) >= len(place):
+            raise MaqeeError(f"{override!r}: {key!r} is no number from 0 to {len(place) - 1}.")
+        return place[int(key)]
+    if isinstance(place, dict):
+        return place.setdefault(key, {})
+    raise MaqeeError(f"{override!r}: there is nothing below {key!r}.")

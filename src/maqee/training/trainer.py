@@ -1,0 +1,160 @@
+"""A whole recipe: stage after stage, resumable, with the calibration figures after each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maqee.data import Splits, open_data, warn_of_overlaps
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.record import evaluate_exits
+from maqee.exits import EarlyExitModel, add_exits
+from maqee.exits.placement import final_kind
+from maqee.io import read_json, write_json
+from maqee.models import Backbone, ViT, fold_layer_scale, load_backbone
+from maqee.models.load import save_backbone
+from maqee.tasks import Task, tasks
+from maqee.training.loop import LoopOptions, train_stage
+from maqee.training.recipe import Recipe, StageSection
+from maqee.training.runner import Runner, make_runner
+from maqee.training.stages import stages
+
+logger = logging.getLogger(__name__)
+
+
+def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str, Any]:
+    """Train what a recipe says into the folder `out`; called again, it goes on where it stopped.
+
+    Each stage leaves a model folder, `out/1-finetune` and so on, and `out/train.json` tells what happened.
+
+    Returns:
+        The content of train.json.
+    """
+    runner = make_runner(recipe.precision, device)
+    tasks[recipe.task].metric()  # a library it lacks is the user's error, now and not after hours
+    _claim(out, recipe, runner)
+    splits = open_data(recipe.data.name, recipe.data.path, recipe.data.holdout, recipe.seed)
+    task = tasks[recipe.task]
+    splits.test.require(task.targets, task.name)
+    if runner.rank == 0:
+        warn_of_overlaps(splits)
+    history: list[dict[str, Any]] = []
+    torch.manual_seed(recipe.seed)
+    model: Backbone | EarlyExitModel = _start(recipe, splits)
+    for index, settings in enumerate(recipe.stages):
+        name = f"{index + 1}-{settings.kind}"
+        if isinstance(model, Backbone) and (stages[settings.kind].needs_exits or _has_own_end(recipe)):
+            torch.manual_seed(recipe.seed + index)
+            exits = recipe.exits
+            model = add_exits(model, exits.scheme, exits.positions, exits.final, task.confidence)
+        done = out / name / "stage.json"
+        if done.exists():
+            model = _load_stage(out / name)
+            history.append(read_json(done))
+            continue
+        entry = _run_stage(model, splits, settings, name, recipe, runner, out)
+        if runner.rank == 0:
+            _save_stage(model, out / name)
+            write_json(done, entry)  # last: its presence says that the stage is complete
+            (out / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)
+        runner.wait()
+        history.append(entry)
+    summary = {
+        "recipe": recipe.model_dump(mode="json"),
+        "digest": recipe.digest(),
+        "stages": history,
+        "environment": describe_environment(),
+    }
+    if runner.rank == 0:
+        write_json(out / "train.json", summary)
+    return summary
+
+
+def _run_stage(
+    model: Backbone | EarlyExitModel,
+    splits: Splits,
+    settings: StageSection,
+    name: str,
+    recipe: Recipe,
+    runner: Runner,
+    out: Path,
+) -> dict[str, Any]:
+    task: Task = tasks[recipe.task]
+    if settings.label_smoothing:
+        task = task.smoothed(settings.label_smoothing)
+    kind = stages[settings.kind]
+    extra: dict[str, Any] = {"distillation": settings.distillation} if settings.kind == "joint" else {}
+    options = LoopOptions(
+        folder=out,
+        digest=recipe.digest(),
+        seed=recipe.seed,
+        checkpoint_minutes=recipe.checkpoint_minutes,
+        compile=recipe.compile,
+        tensorboard=recipe.tensorboard,
+    )
+    seconds = train_stage(kind(model, task, **extra), splits, settings, name, runner, options)
+    started = time.monotonic()
+    figures = evaluate_exits(model, splits.calibration, tasks[recipe.task], device=runner.device)
+    logger.info("%s: %s", name, figures)
+    return {
+        "stage": name,
+        "train_seconds": round(seconds, 1),
+        "evaluate_seconds": round(time.monotonic() - started, 1),
+        "calibration": figures,
+        "device": runner.device.type,
+    }
+
+
+def _has_own_end(recipe: Recipe) -> bool:
+    """Whether the model ends in a head of its own, so that no stage can do with the plain backbone."""
+    return (recipe.exits.final or final_kind(recipe.exits.scheme)) is not None
+
+
+def _start(recipe: Recipe, splits: Splits) -> Backbone:
+    classes, channels = len(splits.test.classes), _channels(splits)
+    wanted = recipe.model
+    backbone = load_backbone(wanted.source, classes, wanted.image_size, wanted.detection_tokens)
+    if backbone.config.channels != channels:
+        raise MaqeeError(
+            f"{recipe.model.source} takes {backbone.config.channels} channels, the images have {channels}."
+        )
+    if recipe.model.fold_layer_scale:
+        if not isinstance(backbone, ViT):
+            raise MaqeeError(f"{recipe.model.source} has no LayerScale: remove fold_layer_scale.")
+        fold_layer_scale(backbone)
+    return backbone
+
+
+def _channels(splits: Splits) -> int:
+    from maqee.models.preprocessing import Preprocessing
+
+    return splits.test.images.load([0], Preprocessing(image_size=(8, 8))).shape[1]
+
+
+def _claim(out: Path, recipe: Recipe, runner: Runner) -> None:
+    """A run folder belongs to one recipe."""
+    path = out / "recipe.json"
+    if path.exists():
+        if read_json(path).get("digest") != recipe.digest():
+            raise MaqeeError(f"{out} holds a run of another recipe: choose another --out, or delete the folder.")
+    elif runner.rank == 0:
+        write_json(path, {"digest": recipe.digest(), "recipe": recipe.model_dump(mode="json")})
+    runner.wait()
+
+
+def _save_stage(model: Backbone | EarlyExitModel, folder: Path) -> None:
+    if isinstance(model, EarlyExitModel):
+        model.save(folder)
+    else:
+        save_backbone(model, folder)
+
+
+def _load_stage(folder: Path) -> Backbone | EarlyExitModel:
+    if read_json(folder / "config.json").get("exits") is not None:
+        return EarlyExitModel.load(folder)
+    return load_backbone(folder)

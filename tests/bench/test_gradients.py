@@ -1,0 +1,54 @@
+"""The benchmarks run anywhere; their figures are for the machine at hand, so only their shape is tested."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from maqee.bench import gradients
+from maqee.bench.throughput import compare_throughput
+from tests.helpers import invoke
+
+
+def test_throughput_counts_what_it_ran() -> None:
+    result = compare_throughput("test-vit", "lgvit", 32, [2.0, 3.0], "fp32", "cpu", compile=False, repeats=2)
+    assert [round(row["mean_exit"], 1) for row in result["rows"]] == [2.0, 3.0]
+    for row in result["rows"]:
+        assert row["share_of_ideal"] == pytest.approx(row["speedup"] / row["ideal_speedup"])
+        assert row["ideal_speedup"] > 1
+    assert result["executed"] is True
+
+
+def test_gradient_check_finds_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A 'compiler' that breaks the backward pass must be noticed, by the figure and by the exit code."""
+
+    def break_backward(modules: list[torch.nn.Module]) -> None:
+        def scale(_module: object, grads: Any, _output: object) -> Any:
+            return tuple(100 * grad if grad is not None else grad for grad in grads)
+
+        for module in modules:
+            module.register_full_backward_hook(scale)
+
+    monkeypatch.setattr(gradients, "compile_each", break_backward)
+    out = tmp_path / "gradients.json"
+    result = invoke(
+        "bench", "gradients", "--model", "test-vit", "--precision", "fp32", "--device", "cpu", "--out", str(out)
+    )
+    assert result.exit_code == 1
+    assert "WRONG" in result.output
+    assert json.loads(out.read_text())["agree"] is False
+
+
+def test_gradient_check_passes_when_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "compile_each", lambda modules: None)
+    result = invoke("bench", "gradients", "--model", "test-swin", "--exits", "vit-ee", "--device", "cpu")
+    assert result.exit_code == 0
+    assert "they agree" in result.output
+
+
+def test_bad_precision() -> None:
+    assert invoke("bench", "exits", "--precision", "fp8").exit_code == 2

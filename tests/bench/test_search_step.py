@@ -1,0 +1,51 @@
+"""The benchmark of a step of the search: its figures add up; how large they are depends on the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from maqee.bench import search_step as module
+from maqee.bench.search_step import search_cost
+from maqee.bench.threshold_search import search_speed
+from tests.helpers import invoke
+
+
+@pytest.fixture(autouse=True)
+def _small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "search_speed", lambda samples: search_speed(samples=200, exits=2, repeats=1))
+
+
+def test_figures_add_up(tmp_path: Path) -> None:
+    out = tmp_path / "search.json"
+    threads = torch.get_num_threads()
+    arguments = ("--model", "test-vit", "--samples", "6", "--method", "rtn", "--repeats", "1", "--threads", "1")
+    try:
+        result = invoke("bench", "search", *arguments, "--device", "cpu", "--out", str(out))
+    finally:
+        torch.set_num_threads(threads)
+    assert result.exit_code == 0, result.output
+    assert "one step of the search" in result.output
+    figures = json.loads(out.read_text())
+    assert (figures["blocks"], figures["samples"], figures["scored"], figures["threads"]) == (4, 6, 3, 1)
+    assert figures["step"]["passes"] == pytest.approx(2)  # one, and two other widths on half of the images
+    assert figures["plain"]["passes"] == 5
+    for row in (figures["step"], figures["plain"]):
+        assert row["of_a_pass"] == pytest.approx(row["seconds"] / figures["pass_seconds"])
+    assert {"grid_sweep_seconds", "exact_seconds"} <= set(figures["arrays"])
+    assert "environment" not in figures["arrays"]
+    assert {"versions", "hardware"} <= set(figures["environment"])
+
+
+def test_fewer_images_for_single_blocks() -> None:
+    figures = search_cost("test-swin", samples=8, scored=2, method="rtn", repeats=1, device="cpu")
+    assert figures["step"]["passes"] == pytest.approx(1 + 2 * 2 / 8)
+    assert figures["plain"]["passes"] == 7
+
+
+def test_mistakes() -> None:
+    assert invoke("bench", "search", "--samples", "1").exit_code == 2
+    assert invoke("bench", "search", "--model", "test-vit", "--method", "rtm").exit_code == 2

@@ -1,0 +1,12 @@
+"""The benchmark of threshold searches runs and reports what it should; times are not judged here."""
+
+from __future__ import annotations
+
+from maqee.bench.threshold_search import search_speed
+
+
+def test_the_benchmark() -> None:
+    report = search_speed(samples=200, exits=2, repeats=1)
+    assert report["exact_objective"] <= report["coordinate_objective"] + 1e-12
+    for name in ("grid_sweep", "every_value_sweep", "coordinate_search", "exact"):
+        assert report[f"{name}_seconds"] > 0

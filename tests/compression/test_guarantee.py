@@ -1,0 +1,249 @@
+"""Promises: made with images the search never saw, carried by the plan, refused where they cannot be kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
+from maqee.apq.control.boldest import Guarantee
+from maqee.apq.control.words import statement
+from maqee.compression import Compressed, CompressOptions, RiskOptions, compress
+from maqee.compression.guarantee import Answers, check_kept, choose_promised, collect_answers, risk_options
+from maqee.compression.job import other_images
+from maqee.data import eval_batches, open_data
+from maqee.errors import MaqeeError
+from maqee.exits import NEVER, EarlyExitModel, add_exits
+from maqee.models import load_backbone
+from maqee.tasks import tasks
+from tests.data import makers
+
+SEARCH = SearchOptions(max_swaps=0, lambda_outer=2.0)
+RISK = RiskOptions(method="ltt", epsilon=0.3, delta=0.1)
+
+
+@pytest.fixture(scope="module")
+def network() -> EarlyExitModel:
+    torch.manual_seed(0)
+    return add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).eval()
+
+
+def run(network: EarlyExitModel, out: Path | None = None, budget: Budget | None = None, **changes: Any) -> Compressed:
+    values: dict[str, Any] = {"method": "rtn", "samples": 100, "scored": 20, "risk": RISK} | changes
+    return compress(
+        network,
+        open_data("digits").calibration,
+        budget=budget,
+        search_options=SEARCH,
+        options=CompressOptions(**values),
+        out=out,
+        device="cpu",
+        show=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def done(network: EarlyExitModel) -> Compressed:
+    return run(network)
+
+
+def test_the_promise_is_about_the_plans_own_thresholds(done: Compressed) -> None:
+    promise = done.plan.guarantee
+    assert promise is not None
+    assert promise.thresholds == done.plan.thresholds == done.plan.policy.thresholds
+    assert (promise.method, promise.loss, promise.epsilon, promise.delta) == ("ltt", "zero-one", 0.3, 0.1)
+    assert promise.n == 360 - 32 - 100
+
+
+def test_it_was_made_with_images_that_nobody_looked_at(network: EarlyExitModel, done: Compressed) -> None:
+    """The share by hand: the left-over images, the executed policy, right answers there and at full depth."""
+    calibration = open_data("digits").calibration
+    options = CompressOptions(method="rtn", samples=100, scored=20)
+    others = other_images(calibration, options)
+    order = np.random.RandomState(0).permutation(360)
+    assert others == order[132:].tolist()
+    images = calibration.select(others)
+    [(batch, labels)] = eval_batches(images, network.backbone.preprocessing, len(images))
+    early = done.model.run(batch, done.plan.policy).output.argmax(-1) == labels
+    full = done.model(batch).argmax(-1) == labels
+    promise = done.plan.guarantee
+    assert promise is not None
+    assert promise.empirical_gap == pytest.approx(float(full.float().mean() - early.float().mean()), abs=1e-6)
+    assert promise.bound is not None
+    assert promise.bound <= promise.epsilon
+
+
+def test_figures_are_those_of_the_new_thresholds(network: EarlyExitModel, done: Compressed) -> None:
+    assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
+    assert run(network, risk=None).plan.guarantee is None
+
+
+def test_bytes(network: EarlyExitModel, done: Compressed, tmp_path: Path) -> None:
+    """The same with the promise, and as before there were any without it."""
+    assert run(network).plan.to_json() == done.plan.to_json()
+    path = tmp_path / "plan.json"
+    done.plan.save(path)
+    assert Plan.load(path) == done.plan
+    assert Plan.load(path).to_json() == path.read_text()
+    bare = replace(done.plan, guarantee=None)
+    assert "guarantee" not in json.loads(bare.to_json())
+    run(network, tmp_path / "run", risk=None)
+    assert "risk" not in json.loads((tmp_path / "run" / "request.json").read_text())["choices"]["options"]
+    run(network, tmp_path / "promised")
+    asked = json.loads((tmp_path / "promised" / "request.json").read_text())["choices"]["options"]["risk"]
+    assert asked == {"method": "ltt", "epsilon": 0.3, "delta": 0.1, "loss": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"thresholds": [0.1, 0.1]}, "a promise is about one policy only"),
+        ({"method": "hope"}, r"guarantee\.method"),
+        ({"n": "many"}, r"guarantee\.n"),
+        ({"more": 1}, r"guarantee\.more"),
+        ({"epsilon": None}, r"guarantee\.epsilon"),
+    ],
+)
+def test_plans_with_wrong_promises(done: Compressed, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    stored = json.loads(done.plan.to_json())
+    (tmp_path / "plan.json").write_text(json.dumps({**stored, "guarantee": {**stored["guarantee"], **changes}}))
+    with pytest.raises(MaqeeError, match=message):
+        Plan.load(tmp_path / "plan.json")
+
+
+def family_plan(done: Compressed, thresholds: tuple[float, ...], budget: Budget) -> Plan:
+    return replace(done.plan, thresholds=thresholds, budget=budget, guarantee=None)
+
+
+def test_the_boldest_policy_that_is_safe(done: Compressed) -> None:
+    """Exits are right above 0.6 and wrong below: by hand, the lowest safe offset takes thresholds to 0.6."""
+    confidence = np.linspace(0.2, 1.0, 400).astype(np.float32).astype(np.float64)[:, None].repeat(2, axis=1)
+    wrong = (confidence <= 0.6).astype(np.float64)
+    answers = Answers(confidence, np.concatenate([wrong, np.zeros((400, 1))], axis=1))
+    plan = family_plan(done, (0.8, 0.8), Budget())
+    promise = choose_promised(answers, plan, RiskOptions(method="crc", epsilon=0.004), "zero-one")
+    assert promise.thresholds == (0.6, 0.6)  # at 0.59 five wrong ones leave: (5 + 1) / 401
+    kept = choose_promised(answers, family_plan(done, (0.8, 0.8), Budget(min_metric=0.1)), RISK, "zero-one")
+    assert kept.thresholds == (0.8, 0.8)  # a budget with a metric allows nothing bolder than the plan
+    none = choose_promised(answers, plan, RiskOptions(method="crc", epsilon=0.001), "zero-one")
+    assert none.never_exits
+    assert none.thresholds == (NEVER, NEVER)
+
+
+def test_thresholds_are_compared_as_the_model_compares_them(done: Compressed) -> None:
+    """A confidence of float32(0.7), which is below 0.7, leaves at threshold 0.7 when the policy is executed."""
+    confidence = np.full((200, 2), np.float64(np.float32(0.7)))
+    losses = np.tile([0.0, 0.0, 0.0], (200, 1))
+    losses[:, :2] = 1.0
+    plan = family_plan(done, (0.7, 0.7), Budget(min_metric=0.0))
+    promise = choose_promised(Answers(confidence, losses), plan, RISK, "zero-one")
+    assert promise.thresholds == (0.71, 0.71)
+
+
+def test_brier_losses_are_collected(network: EarlyExitModel) -> None:
+    images = open_data("digits").calibration.select(range(20))
+    answers = collect_answers(network, images, tasks["classification"], "brier")
+    assert answers.losses.shape == (20, 3)
+    assert 0 < answers.losses.max() <= 2
+    zero_one = collect_answers(network, images, tasks["classification"], "zero-one")
+    assert set(np.unique(zero_one.losses)) <= {0.0, 1.0}
+
+
+def test_losses_go_with_tasks() -> None:
+    segmentation, classification = tasks["segmentation"], tasks["classification"]
+    assert RISK.loss_for(classification) == "zero-one"
+    assert RISK.loss_for(segmentation) == "score"
+    assert replace(RISK, loss="brier").loss_for(classification) == "brier"
+    with pytest.raises(MaqeeError, match="use score"):
+        replace(RISK, loss="brier").loss_for(segmentation)
+    with pytest.raises(MaqeeError, match="use zero-one or brier"):
+        replace(RISK, loss="score").loss_for(classification)
+
+
+def test_promises_in_words(done: Compressed) -> None:
+    assert "1 - score of an image" in statement("ucb", "score", 0.1, 0.1, 50, False)
+    assert isinstance(done.plan.guarantee, Guarantee)
+    assert "With probability at least 0.9" in done.plan.guarantee.statement
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (Budget(min_metric=1.0), r"min_metric: 1.0 cannot be met together with a \w+ guarantee .* reaches 0\."),
+        (Budget(max_drop=0.0), r"max_drop: 0.0 cannot be met together with"),
+        (Budget(max_bops=1.0), r"max_bops: 1 BOPs cannot be met together with"),
+    ],
+)
+def test_a_promise_that_costs_the_budget_is_reported(done: Compressed, budget: Budget, message: str) -> None:
+    worse = replace(done.plan, budget=budget, got=replace(done.plan.got, metric=0.0))
+    with pytest.raises(MaqeeError, match=message):
+        check_kept(worse, done.trace)
+    check_kept(replace(worse, guarantee=None), done.trace)  # nothing promised, nothing to keep
+    check_kept(replace(worse, budget=Budget()), done.trace)
+
+
+def test_no_images_left(network: EarlyExitModel, tmp_path: Path) -> None:
+    with pytest.raises(MaqeeError, match="none is left for a guarantee: search on fewer"):
+        run(network, tmp_path / "out", samples=328)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_that_the_promise_breaks(network: EarlyExitModel, done: Compressed) -> None:
+    cheapest = float(exit_costs(done.trace).min())
+    strict = RiskOptions(method="crc", epsilon=0.004)  # less than 1 / (n + 1): only never is safe
+    with pytest.raises(MaqeeError, match="together with a crc guarantee"):
+        run(network, budget=Budget(max_bops=cheapest * 1.01), risk=strict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("crc", None, 0.1, None), "needs --epsilon"),
+        ((None, 0.1, 0.1, None), "--risk crc"),
+        ((None, None, 0.1, "brier"), "--risk crc"),
+        (("crr", 0.1, 0.1, None), "did you mean crc"),
+        (("naive", 0.1, 0.1, None), "Unknown method"),
+        (("ucb", 1.5, 0.1, None), "between 0 and 1"),
+        (("ucb", 2.5, 0.1, "brier"), "between 0 and 2"),
+        (("ltt", 0.1, 0.0, None), "Delta"),
+        (("ltt", 0.1, 0.1, "brie"), "did you mean brier"),
+    ],
+)
+def test_mistakes(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(MaqeeError, match=message):
+        risk_options(*arguments)
+
+
+def test_nothing_asked_for() -> None:
+    assert risk_options(None, None, 0.1, None) is None
+
+
+def test_segmentation_is_promised_by_its_scores(tmp_path: Path) -> None:
+    """An untrained decoder has scores between 0 and 1, so the test is not the binomial one."""
+    members = makers.camvid_members(count=0)
+    random = np.random.default_rng(0)
+    for split, count in (("train", 2), ("val", 30), ("test", 2)):
+        for index in range(count):
+            pixels = random.integers(0, 255, (3, 32, 48)).astype(np.uint8)
+            members[f"{split}/images/{index:02}.png"] = makers.encode(pixels)
+            members[f"{split}/masks/{index:02}.png"] = makers.encode_mask(random.integers(0, 3, (32, 48), np.uint8))
+    data = open_data("camvid", makers.write_tar(tmp_path / "camvid_small.tar", members)).calibration
+    torch.manual_seed(0)
+    classes = len(data.classes)
+    backbone = load_backbone("test-vit", image_size=(32, 48), num_classes=classes)
+    model = add_exits(backbone, "segformer", positions=(1, 2)).eval()
+    risk = RiskOptions(method="ucb", epsilon=0.5)
+    options = CompressOptions(method="rtn", task="segmentation", fit_images=4, samples=8, scored=4, risk=risk)
+    done = compress(model, data, search_options=SEARCH, options=options, device="cpu", show=False)
+    promise = done.plan.guarantee
+    assert promise is not None
+    assert (promise.loss, promise.n) == ("score", 18)
+    assert "1 - score of an image" in promise.statement
+    answers = collect_answers(done.model, data.select(range(6)), tasks["segmentation"], "score")
+    assert ((answers.losses > 0) & (answers.losses < 1)).any()

@@ -1,0 +1,244 @@
+"""The whole compression of a small model: reproducible, within its budget, and clear about mistakes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, expect, policy_figures
+from maqee.compression import Compressed, compress
+from maqee.compression.job import draw_images, other_images
+from maqee.compression.solvers import search_options
+from maqee.data import eval_batches
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel
+from maqee.models.digest import weights_digest
+from tests.compression.makers import digits, quick_options
+
+
+def run(model: EarlyExitModel, **changes: Any) -> Compressed:
+    values: dict[str, Any] = {"options": quick_options(), "device": "cpu", "show": False, **changes}
+    return compress(model, values.pop("calibration", digits("calibration")), values.pop("train", None), **values)
+
+
+def test_what_comes_out(model: EarlyExitModel, tmp_path: Path) -> None:
+    before = copy.deepcopy(model.state_dict())
+    done = run(model, out=tmp_path / "out")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert done.finished
+    assert done.quantized.block_bits == done.plan.bits == done.trace.bits.weights
+    assert sum(done.plan.bits) == 16
+    assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
+    assert done.plan.checkpoint == done.trace.model == weights_digest(model)
+    assert (done.plan.method, done.plan.seed, done.plan.task) == ("repq", 0, "classification")
+    assert done.plan.exit_kinds == model.kinds
+    assert Plan.load(tmp_path / "out" / "plan.json") == done.plan
+    assert np.array_equal(Trace.load(tmp_path / "out" / "trace.safetensors").noise, done.trace.noise)
+    best = [(step.best_excess, step.best_objective) for step in done.plan.history]
+    assert best == sorted(best, reverse=True)
+
+
+def test_figures_are_those_of_running_the_model(model: EarlyExitModel) -> None:
+    """Not of the arrays alone: the quantized model itself, stopping early, on the same images."""
+    done = run(model, search_options=SearchOptions(lambda_outer=3.0))
+    _, measuring = draw_images(digits("calibration"), quick_options())
+    [(images, targets)] = eval_batches(measuring, model.backbone.preprocessing, 60)
+    decision = done.model.run(images, done.plan.policy)
+    mass = np.bincount(decision.exit.numpy(), minlength=3) / 60
+    assert done.plan.got.exit_mass == pytest.approx(mass.tolist())
+    assert done.plan.got.metric == pytest.approx(float((decision.output.argmax(-1) == targets).float().mean()))
+    assert 0 < mass[:2].sum() <= 1
+
+
+def test_equal_bytes_in_another_folder(model: EarlyExitModel, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run(model, options=quick_options(method="erq"), out=tmp_path / name)
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir() if p.is_file()} for n in ("one", "two"))
+    assert one == two
+
+
+def test_calling_again_changes_nothing(model: EarlyExitModel, tmp_path: Path) -> None:
+    first = run(model, out=tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    again = run(model, out=tmp_path)
+    assert again.plan == first.plan
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == files
+
+
+def test_nothing_is_written_without_a_folder(
+    model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(model, search_options=SearchOptions(max_swaps=1)).finished
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("solver", ["coordinate", "exact"])
+def test_a_maximum_of_bops(model: EarlyExitModel, solver: str) -> None:
+    free = run(model).plan.got.bops
+    plan = run(model, budget=Budget(max_bops=0.6 * free), search_options=search_options(solver)).plan
+    assert plan.got.bops <= 0.6 * free
+    assert plan.budget.max_bops == 0.6 * free
+    assert sum(plan.got.exit_mass[:-1]) > 0
+
+
+def test_a_minimum_of_accuracy(model: EarlyExitModel) -> None:
+    full = run(model).plan.got.metric
+    got = {target: run(model, budget=Budget(min_metric=target)).plan.got for target in (full - 0.1, full - 0.02)}
+    for target, figures in got.items():
+        assert figures.metric >= target
+    low, high = got.values()
+    assert low.bops <= high.bops
+
+
+def test_average_bits(model: EarlyExitModel) -> None:
+    plan = run(model, budget=Budget(average_bits=4.5)).plan
+    assert sum(plan.bits) == 18
+    assert plan.got.average_bits == 4.5
+
+
+@pytest.mark.parametrize(
+    ("budget", "hint"),
+    [
+        (Budget(average_bits=2), "the nearest that can is 3"),
+        (Budget(average_bits=9), "the nearest that can is 6"),
+        (Budget(max_bops=10), "first exit with 3 bits a block costs"),
+        (Budget(min_metric=1.0), "the nearest found is"),
+    ],
+    ids=str,
+)
+def test_budgets_that_cannot_be_met(model: EarlyExitModel, budget: Budget, hint: str) -> None:
+    with pytest.raises(MaqeeError, match=hint):
+        run(model, budget=budget)
+
+
+def test_recovery_at_the_end(model: EarlyExitModel, tmp_path: Path) -> None:
+    """Three bits hurt; training brings some of it back, and what was before it is kept beside."""
+    options = quick_options(recovery_steps=40, samples=200)
+    budget = Budget(average_bits=3)
+    done = run(model, train=digits("train"), options=options, budget=budget, out=tmp_path)
+    kinds = [step.kind for step in done.plan.history]
+    assert kinds[-2:] == ["last", "recovery"]
+    before = Plan.load(tmp_path / "unrecovered" / "plan.json")
+    assert [step.kind for step in before.history] == kinds[:-1]
+    last = done.plan.history[-1]
+    assert last.accepted
+    assert last.position.objective < before.history[-1].best_objective
+    assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
+    assert done.plan.bits == before.bits
+    assert done.trace.noise.shape == (200, 4)
+
+
+def test_each_plan_expects_what_its_own_thresholds_were_chosen_for(model: EarlyExitModel, tmp_path: Path) -> None:
+    """Before training they are chosen for less than what is asked; both plans say what was asked."""
+    asked = Budget(max_drop=0.5)
+    run(model, train=digits("train"), options=quick_options(recovery_steps=2), budget=asked, out=tmp_path)
+    before = SearchState.from_json((tmp_path / "search.json").read_text(), "search.json").budget
+    assert before.max_drop is None
+    for folder, chosen_for in ((tmp_path / "unrecovered", before), (tmp_path, asked)):
+        plan, trace = Plan.load(folder / "plan.json"), Trace.load(folder / "trace.safetensors")
+        assert plan.budget == asked
+        assert plan.expected is not None
+        assert plan.expected == expect(trace, chosen_for, plan.scales, plan.options)
+
+
+def test_a_recovery_that_does_not_help_is_undone(model: EarlyExitModel, tmp_path: Path) -> None:
+    options = quick_options(recovery_steps=3)
+    wild = replace(options, recovery=replace(options.recovery, lr=0.5, warmup=0.0))
+    done = run(model, train=digits("train"), options=wild, out=tmp_path)
+    assert [(step.kind, step.accepted) for step in done.plan.history][-1] == ("recovery", False)
+    plain = run(model, options=quick_options())
+    assert (done.plan.bits, done.plan.thresholds, done.plan.got) == (
+        plain.plan.bits,
+        plain.plan.thresholds,
+        plain.plan.got,
+    )
+    pairs = zip(done.model.state_dict().values(), plain.model.state_dict().values(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"options": quick_options(recovery_steps=1)}, "needs training images"),
+        ({"search_options": SearchOptions(recovery_steps=1)}, "needs training images"),
+        ({"options": quick_options(method="erk")}, "did you mean erq"),
+        ({"options": quick_options(task="detection")}, "has labels, the task 'detection' needs"),
+        ({"calibration": digits("calibration", 8)}, "more calibration images"),
+    ],
+    ids=["steps at the end", "steps after swaps", "method", "task", "few images"],
+)
+def test_mistakes(model: EarlyExitModel, changes: dict[str, Any], hint: str) -> None:
+    with pytest.raises(MaqeeError, match=hint):
+        run(model, **changes)
+
+
+def test_mistakes_leave_no_folder_behind(model: EarlyExitModel, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(MaqeeError, match="more calibration images"):
+        run(model, out=out, calibration=digits("calibration", 8))
+    with pytest.raises(MaqeeError, match="needs training images"):
+        run(model, out=out, options=quick_options(recovery_steps=1))
+    with pytest.raises(MaqeeError, match="did you mean erq"):
+        run(model, out=out, options=quick_options(method="erk"))
+    with pytest.raises(MaqeeError, match="average_bits"):
+        run(model, out=out, budget=Budget(average_bits=2))
+    assert not out.exists()
+
+
+def test_a_folder_belongs_to_one_request(model: EarlyExitModel, tmp_path: Path) -> None:
+    short = SearchOptions(max_swaps=0)
+    run(model, out=tmp_path, search_options=short)
+    plan = (tmp_path / "plan.json").read_bytes()
+    for other in (
+        {"search_options": short, "budget": Budget(average_bits=5)},
+        {"search_options": SearchOptions(max_swaps=1)},
+        {"search_options": short, "options": quick_options(seed=1)},
+        {"search_options": short, "calibration": digits("calibration", 100)},
+    ):
+        with pytest.raises(MaqeeError, match="other inputs or options"):
+            run(model, out=tmp_path, **other)
+    with torch.no_grad():
+        next(model.parameters()).add_(0.1)
+    with pytest.raises(MaqeeError, match="other inputs or options"):
+        run(model, out=tmp_path, search_options=short)
+    assert (tmp_path / "plan.json").read_bytes() == plan
+
+
+def test_a_folder_of_somebody_else(model: EarlyExitModel, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(MaqeeError, match="holds other files"):
+        run(model, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_no_image_is_used_twice() -> None:
+    calibration, options = digits("calibration"), quick_options()
+    order = np.random.RandomState(0).permutation(360)
+    fitting, measuring = draw_images(calibration, options)
+    assert (len(fitting), len(measuring)) == (8, 60)
+    assert torch.equal(fitting.targets, calibration.targets[order[:8]])
+    assert torch.equal(measuring.targets, calibration.targets[order[8:68]])
+    assert other_images(calibration, options) == order[68:].tolist()
+    assert other_images(calibration, quick_options(samples=1000)) == []
+
+
+def test_solvers() -> None:
+    assert search_options("coordinate") == SearchOptions()
+    exact = search_options("exact", lambda_outer=2.0, recovery_steps=3)
+    assert (exact.first_move, exact.last_search) == ("exact", "exact")
+    assert (exact.lambda_outer, exact.recovery_steps) == (2.0, 3)
+    with pytest.raises(MaqeeError, match="coordinate, exact"):
+        search_options("anneal")
+
+
+def test_the_exact_solver_is_not_worse_with_the_same_bits(model: EarlyExitModel) -> None:
+    plans = [run(model, search_options=replace(search_options(s), max_swaps=0)).plan for s in ("coordinate", "exact")]
+    objectives = [plan.history[-1].best_objective for plan in plans]
+    assert objectives[1] <= objectives[0] + 1e-12

@@ -1,0 +1,140 @@
+"""What lies in the folder is the model that follows its plan; a folder that does not belong together says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from maqee.apq import Budget, SearchOptions
+from maqee.compression import Compressed, compress_folder, load
+from maqee.compression.run_folder import find_model, is_compressed
+from maqee.data import eval_batches
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel, Policy
+from maqee.io import write_json
+from maqee.models import load_backbone, save_backbone
+from tests.compression.makers import digits, quick_options
+
+
+@pytest.fixture(scope="module")
+def done(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Compressed]:
+    out = tmp_path_factory.mktemp("runs") / "compressed"
+    how = SearchOptions(lambda_outer=3.0)
+    options = quick_options(method="erq")
+    return out, compress_folder(model_folder, "digits", None, out, Budget(), how, options, device="cpu")
+
+
+@pytest.fixture
+def copied(done: tuple[Path, Compressed], tmp_path: Path) -> Path:
+    return shutil.copytree(done[0], tmp_path / "copy")
+
+
+def test_loading_gives_the_model_that_was_found(done: tuple[Path, Compressed]) -> None:
+    out, found = done
+    images, _ = next(eval_batches(digits("test"), found.model.backbone.preprocessing, 100))
+    compressed = load(out)
+    assert compressed.plan == found.plan
+    decision = found.model.run(images, found.plan.policy)
+    again = compressed.run(images)
+    assert torch.equal(again.exit, decision.exit)
+    assert torch.equal(again.output, decision.output)
+    assert torch.equal(compressed(images), decision.output)
+    assert len(set(decision.exit.tolist())) > 1  # some leave early, some do not
+    assert compressed.preprocessing == found.model.backbone.preprocessing
+    assert compressed.to("cpu") is compressed
+    every = compressed.model.run(images, Policy.never(2)).output
+    torch.testing.assert_close(every, found.model(images).detach())
+
+
+def test_what_is_in_the_folder(done: tuple[Path, Compressed]) -> None:
+    out, _ = done
+    names = {path.name for path in out.iterdir()}
+    assert {"plan.json", "trace.safetensors", "model.safetensors", "config.json", "source.json"} <= names
+    assert {"preprocessor_config.json", "request.json", "search.json"} <= names
+    assert is_compressed(out)
+    source = json.loads((out / "source.json").read_text())
+    assert source["data"] == {"data": "digits", "path": None, "holdout": None, "seed": 0}
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("damage", "hint"),
+    [
+        (lambda folder: (folder / "plan.json").unlink(), "plan.json does not exist"),
+        (lambda folder: (folder / "plan.json").write_text("{"), "not valid JSON"),
+        (lambda folder: (folder / "plan.json").write_text("{}"), "plan.json"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v.update(version=9)), "version"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"].reverse()), "copy it again"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"].pop()), "plan.json|bits"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v.update(exit_blocks=[1, 3])), "belong together"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v.update(thresholds=[0.5])), "thresholds"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v.update(task="poetry")), "poetry"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 50), "model.safetensors"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json"),
+        (lambda folder: (folder / "preprocessor_config.json").unlink(), "preprocessor_config.json"),
+    ],
+)
+def test_damaged_folders(copied: Path, damage: Callable[[Path], None], hint: str) -> None:
+    bits = json.loads((copied / "plan.json").read_text())["bits"]
+    assert bits != bits[::-1]  # or turning them round would be no damage
+    damage(copied)
+    with pytest.raises(MaqeeError, match=hint):
+        load(copied)
+
+
+def test_where_models_are_found(model_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for stage in ("1-joint", "2-heads"):
+        shutil.copytree(model_folder, run / stage)
+        write_json(run / stage / "stage.json", {})
+    assert find_model(run) == (run / "2-heads", {})
+    assert find_model(run / "1-joint") == (run / "1-joint", {})
+    recipe = {"seed": 3, "data": {"holdout": 100}}
+    write_json(run / "recipe.json", {"recipe": recipe})
+    assert find_model(run) == (run / "2-heads", recipe)
+    with pytest.raises(MaqeeError, match="holds no model"):
+        find_model(tmp_path)
+    save_backbone(load_backbone("vit-digits"), tmp_path / "plain")
+    with pytest.raises(MaqeeError, match="without exits"):
+        find_model(tmp_path / "plain")
+
+
+def test_the_recipes_split_is_used(model_folder: Path, tmp_path: Path) -> None:
+    """Other images were held out when the model was trained: those, and no others, may be used now."""
+    run, out = tmp_path / "run", tmp_path / "out"
+    shutil.copytree(model_folder, run / "1-joint")
+    write_json(run / "1-joint" / "stage.json", {})
+    write_json(run / "recipe.json", {"recipe": {"seed": 3, "data": {"holdout": 70}}})
+    how = SearchOptions(max_swaps=0)
+    found = compress_folder(run, "digits", None, out, Budget(), how, quick_options(samples=500), "cpu")
+    assert found.trace.samples == 70 - 8
+    assert json.loads((out / "source.json").read_text())["data"]["seed"] == 3
+
+
+def test_models_and_data_of_different_kinds(tmp_path: Path) -> None:
+    from maqee.exits import add_exits
+
+    add_exits(load_backbone("vit-digits", num_classes=7), "mlp", positions=(2,)).save(tmp_path / "seven")
+    with pytest.raises(MaqeeError, match="7 classes and digits test has 10"):
+        compress_folder(
+            tmp_path / "seven", "digits", None, tmp_path / "out", Budget(), SearchOptions(), quick_options(), "cpu"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_loaded_models_have_the_tasks_confidence(copied: Path, model: EarlyExitModel) -> None:
+    compressed = load(copied)
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    assert float(compressed.model.confidence(logits)) == pytest.approx(float(logits.softmax(-1).max()))

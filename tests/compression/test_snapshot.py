@@ -1,0 +1,115 @@
+"""A snapshot brings everything back that training changes, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from maqee.compression.snapshot import load_snapshot, save_snapshot
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel
+from maqee.io import read_tensors_and_metadata, write_tensors
+from maqee.quant import QuantizedModel
+from maqee.quant.learning import finish_learning, start_learning
+from tests.quant.makers import pictures, quantized
+
+
+def outputs(model: QuantizedModel) -> Tensor:
+    assert isinstance(model.model, EarlyExitModel)
+    with torch.no_grad():
+        return torch.stack(model.model.eval().forward_all(pictures()).outputs)
+
+
+def step(model: QuantizedModel) -> None:
+    assert isinstance(model.model, EarlyExitModel)
+    start_learning(model)
+    optimizer = torch.optim.SGD(model.model.requires_grad_(True).parameters(), lr=0.05)
+    optimizer.zero_grad()
+    torch.stack(model.model.train().forward_all(pictures()).outputs).square().mean().backward()
+    optimizer.step()
+    finish_learning(model)
+
+
+def state_of(model: QuantizedModel) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.model.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize("method", ["repq", "erq", "mptq"])
+def test_there_and_back(method: str, tmp_path: Path) -> None:
+    model = quantized(method=method, exits="lgvit", widths=(3, 5))
+    states, answers = [], []
+    for number in range(3):  # untrained, trained once, trained twice
+        states.append(state_of(model))
+        answers.append({bits: at(model, bits) for bits in (3, 4, 5)})
+        save_snapshot(model, tmp_path / f"{number}.safetensors")
+        model.set_block_bits((4, 4, 4, 4))
+        step(model)
+    for number in (1, 0, 2):
+        load_snapshot(model, tmp_path / f"{number}.safetensors")
+        assert same(state_of(model), states[number])
+        assert all(torch.equal(at(model, bits), answer) for bits, answer in answers[number].items())
+        assert {layer.trained for layer in model.layers.values()} == {number > 0}
+    fresh = quantized(method=method, exits="lgvit", widths=(3, 5))  # as another process has it
+    load_snapshot(fresh, tmp_path / "2.safetensors")
+    assert same(state_of(fresh), states[2])
+    assert torch.equal(at(fresh, 5), answers[2][5])
+
+
+def at(model: QuantizedModel, bits: int) -> Tensor:
+    model.set_block_bits((bits,) * 4)
+    return outputs(model)
+
+
+def test_two_processes_train_alike(tmp_path: Path) -> None:
+    model = quantized(method="erq", exits="mlp")
+    step(model)
+    save_snapshot(model, tmp_path / "kept.safetensors")
+    other = quantized(method="erq", exits="mlp")
+    load_snapshot(other, tmp_path / "kept.safetensors")
+    step(model)
+    step(other)
+    assert same(state_of(model), state_of(other))
+
+
+def test_bits_in_use_stay(tmp_path: Path) -> None:
+    model = quantized(exits="mlp", widths=(3, 5))
+    save_snapshot(model, tmp_path / "kept.safetensors")
+    model.set_block_bits((3, 4, 5, 4))
+    load_snapshot(model, tmp_path / "kept.safetensors")
+    assert model.block_bits == (3, 4, 5, 4)
+
+
+def test_in_the_middle_of_training(tmp_path: Path) -> None:
+    """A training that was broken off leaves nothing behind."""
+    model = quantized(method="repq", exits="mlp")
+    before, kept = outputs(model), tmp_path / "kept.safetensors"
+    save_snapshot(model, kept)
+    start_learning(model)
+    load_snapshot(model, kept)
+    assert torch.equal(outputs(model), before)
+    assert not any(layer.learning for layer in model.layers.values())
+    assert not any(attend.learning for attend in model.attends.values())
+    assert not any(name.endswith("gain") for name in model.model.state_dict())
+
+
+def test_snapshots_of_other_searches(tmp_path: Path) -> None:
+    path = tmp_path / "kept.safetensors"
+    save_snapshot(quantized(exits="mlp"), path)
+    with pytest.raises(MaqeeError, match="at 3 bits: it belongs to another search"):
+        load_snapshot(quantized(exits="mlp", widths=(3,)), path)
+    with pytest.raises(MaqeeError, match="does not exist"):
+        load_snapshot(quantized(exits="mlp"), tmp_path / "gone.safetensors")
+    tensors, metadata = read_tensors_and_metadata(path)
+    write_tensors(path, {name: value for name, value in tensors.items() if "norm1" not in name}, metadata)
+    with pytest.raises(MaqeeError, match="belongs to another search"):
+        load_snapshot(quantized(exits="mlp"), path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(MaqeeError, match="not a readable"):
+        load_snapshot(quantized(exits="mlp"), path)
