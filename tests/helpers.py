@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from maqee.exits import add_exits, heads
 from maqee.models import TokenShape, load_backbone
+from maqee.policy import Policy
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
@@ -34,6 +35,11 @@ def max_difference(one: Tensor, other: Tensor) -> float:
     """Largest absolute difference; shapes must agree."""
     assert one.shape == other.shape
     return float((one.detach() - other.detach()).abs().max())
+
+
+def chosen_exits(policy: Policy, confidences: Tensor) -> Tensor:
+    """The exit each sample takes: (exits, samples) confidences to (samples,)."""
+    return torch.from_numpy(policy.choose(confidences.T.numpy()))
 
 
 def save_digits_model(folder: Path) -> Path:

@@ -9,8 +9,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 _PACKAGES = ("torch", "numpy", "safetensors", "transformers", "accelerate", "triton")
 
 
@@ -34,6 +32,8 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _hardware() -> dict[str, Any]:
+    import torch  # not above: the version alone must not load it
+
     hardware: dict[str, Any] = {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

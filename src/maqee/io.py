@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from maqee.errors import MaqeeError
 
@@ -63,28 +58,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MaqeeError(f"{path} holds a {type(value).__name__}, not a JSON object: restore the file.")
     return value
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file atomically. Names are sorted by the format, so equal tensors give equal bytes."""
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
-
-
-def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Read every tensor of a safetensors file; a truncated or foreign file is the user's error, named."""
-    return read_tensors_and_metadata(path, device)[0]
-
-
-def read_tensors_and_metadata(
-    path: Path, device: str | torch.device = "cpu"
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The same, with the strings that were written beside the tensors."""
-    if not os.path.isfile(path):
-        raise MaqeeError(f"{path} does not exist: give the path of a safetensors file.")
-    try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return tensors, file.metadata() or {}
-    except (SafetensorError, ValueError, OSError) as error:
-        raise MaqeeError(f"{path} is not a readable safetensors file ({error}): download or write it again.") from error

@@ -1,16 +1,42 @@
-"""When to stop: one confidence threshold for each exit."""
+"""When to stop: one confidence threshold for each exit. Arrays only, so that a search needs no torch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from maqee.errors import MaqeeError
 
 NEVER = 2.0  # no confidence reaches it; a finite number so that it can be written as JSON
+
+
+def take_exits(confidence: NDArray[np.floating], thresholds: ArrayLike) -> NDArray[np.intp]:
+    """The exit every sample takes: the first whose confidence is at least its threshold, E where there is none.
+
+    Thresholds are rounded to the confidences' own precision, as `EarlyExitModel.run` does when it really stops, so that
+    both agree on every sample.
+
+    Args:
+        confidence: (n, E).
+        thresholds: (..., E), one policy or a table of them.
+
+    Returns:
+        (n, ...) indices; E is full depth.
+    """
+    limits = np.asarray(thresholds, dtype=confidence.dtype)
+    n, exits = confidence.shape
+    if limits.ndim == 0 or limits.shape[-1] != exits:
+        given = limits.shape[-1] if limits.ndim else 0
+        raise MaqeeError(f"The policy has {given} thresholds for {exits} exits: give {exits}.")
+    taken = np.full((n, *limits.shape[:-1]), exits, dtype=np.intp)
+    for index in reversed(range(exits)):
+        column = confidence[:, index].reshape(n, *(1,) * (limits.ndim - 1))
+        taken[column >= limits[None, ..., index]] = index
+    return taken
 
 
 @dataclass(frozen=True)
@@ -25,6 +51,7 @@ class Policy:
     thresholds: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "thresholds", tuple(float(threshold) for threshold in self.thresholds))
         if any(math.isnan(threshold) or threshold < 0 for threshold in self.thresholds):
             raise MaqeeError(f"Thresholds must be numbers from 0 (always exit) up, not {self.thresholds}.")
 
@@ -45,10 +72,8 @@ class Policy:
                 f"The policy has {len(self.thresholds)} thresholds, the model {exits} exits: give {exits}."
             )
 
-    def choose(self, confidences: Tensor) -> Tensor:
-        """The exit each sample takes, by array work: (exits, samples) confidences to (samples,) indices."""
-        self.check(confidences.shape[0])
-        limits = torch.tensor(self.thresholds, dtype=confidences.dtype, device=confidences.device)
-        leaves = confidences >= limits[:, None]
-        last = torch.ones_like(leaves[:1]) if leaves.shape[0] else leaves.new_ones(1, confidences.shape[1])
-        return torch.cat([leaves, last]).int().argmax(dim=0)
+    def choose(self, confidence: NDArray[np.floating] | Sequence[Sequence[float]]) -> NDArray[np.intp]:
+        """The exit each sample takes: (samples, exits) confidences to (samples,) indices."""
+        array = np.asarray(confidence)
+        self.check(array.shape[1])
+        return take_exits(array, self.thresholds)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maqee.apq.figures import block_reach, exit_costs, policy_figures, take_exits
+from maqee.apq.figures import block_reach, exit_costs, policy_figures
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import (
     Scales,
@@ -26,7 +26,7 @@ from maqee.apq.risks import (
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.parts import Part
-from maqee.policy import NEVER
+from maqee.policy import NEVER, Policy, take_exits
 from tests.apq.makers import make_trace
 
 # Four samples, two exits and full depth, after blocks 1, 3 and 4.
@@ -61,12 +61,10 @@ def test_who_leaves_where() -> None:
 def test_a_threshold_is_rounded_like_the_executed_policy() -> None:
     import torch
 
-    from maqee.exits import Policy
-
     edge = np.float32(0.7)  # a little less than the number 0.7
     confidence = np.array([[np.nextafter(edge, np.float32(0))], [edge], [np.nextafter(edge, np.float32(1))]])
-    executed = Policy((0.7,)).choose(torch.from_numpy(confidence.T.copy()))
-    assert take_exits(confidence, (0.7,)).tolist() == executed.tolist() == [1, 0, 0]
+    executed = torch.from_numpy(confidence[:, 0]) < Policy((0.7,)).thresholds[0]  # as `EarlyExitModel.run` compares
+    assert take_exits(confidence, (0.7,)).tolist() == executed.int().tolist() == [1, 0, 0]
 
 
 def test_pgr_of_those_who_leave() -> None:

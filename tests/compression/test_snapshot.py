@@ -11,9 +11,9 @@ from torch import Tensor
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.io import read_tensors_and_metadata, write_tensors
 from maqee.quant import QuantizedModel
 from maqee.quant.learning import finish_learning, start_learning
+from maqee.tensors import read_tensors_and_metadata, write_tensors
 from tests.quant.makers import pictures, quantized
 
 

@@ -72,5 +72,5 @@ def test_mass_for_mean_has_that_mean(mean: float) -> None:
 def test_policy_for_mass_lets_the_wanted_share_leave() -> None:
     confidences = torch.rand(4, 200)
     policy = policy_for_mass(confidences, np.array([0.3, 0.2, 0.0, 0.1, 0.4]))
-    counts = np.bincount(policy.choose(confidences).numpy(), minlength=5)
+    counts = np.bincount(policy.choose(confidences.T.numpy()), minlength=5)
     assert counts.tolist() == [60, 40, 0, 20, 80]

@@ -15,7 +15,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import NEVER, EarlyExitModel, ExitHead, Policy, add_exits, heads
 from maqee.models import TokenShape, load_backbone
 from maqee.models.compiling import compile_each, undo_compile
-from tests.helpers import max_difference, randomize
+from tests.helpers import chosen_exits, max_difference, randomize
 
 
 @cache
@@ -61,7 +61,7 @@ def test_run_equals_choosing_from_all_exits(family: str, scheme: str, batch: int
         thresholds.append(0.0 if quantile < 0 else NEVER if quantile > 1 else inside + 1e-9)
     policy = Policy(tuple(thresholds))
     decision = model.run(x, policy)
-    chosen = policy.choose(confidences[:-1])
+    chosen = chosen_exits(policy, confidences[:-1])
     assert torch.equal(decision.exit, chosen)
     expected = torch.stack(outputs)[chosen, torch.arange(batch)]
     assert max_difference(decision.output, expected) < 1e-9
@@ -137,7 +137,7 @@ def test_heads_may_read_earlier_blocks_and_replace_the_classifier() -> None:
     confidences = torch.stack([model.confidence(output) for output in outputs])
     policy = Policy(tuple(row.median().item() + 1e-9 for row in confidences[:-1]))
     decision = model.run(x, policy)
-    chosen = policy.choose(confidences[:-1])
+    chosen = chosen_exits(policy, confidences[:-1])
     assert len(set(chosen.tolist())) > 1
     assert torch.equal(decision.exit, chosen)
     assert max_difference(decision.output, torch.stack(outputs)[chosen, torch.arange(8)]) < 1e-9
@@ -186,7 +186,7 @@ def test_policy_of_the_wrong_length() -> None:
 
 def test_policy_is_first_exit_at_least_as_sure_as_the_threshold() -> None:
     confidences = torch.tensor([[0.90, 0.5, 0.5, 0.1], [0.99, 0.8, 0.7, 0.1]])
-    assert Policy((0.9, 0.8)).choose(confidences).tolist() == [0, 1, 2, 2]
+    assert chosen_exits(Policy((0.9, 0.8)), confidences).tolist() == [0, 1, 2, 2]
 
 
 def test_compiled_pieces_agree_with_eager() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from maqee.io import read_tensors
 from maqee.models import load_backbone
 from maqee.models.convert import convert_state
 from maqee.models.convert.hints import Hints
 from maqee.models.load import check_state, on_meta
+from maqee.tensors import read_tensors
 from tests.helpers import max_difference
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from maqee.io import read_tensors
+from maqee.tensors import read_tensors
 from maqee.training import read_recipe, run_recipe
 
 RECIPE = {

@@ -6,7 +6,7 @@ from maqee.apq.choose import choose_policy, choose_thresholds, shared_threshold
 from maqee.apq.cost import BitSettings, bops, part_bops, part_reach, total_macs, utilization
 from maqee.apq.exact import exact_search
 from maqee.apq.exact_bits import allocate, allocate_bits
-from maqee.apq.figures import Figures, block_reach, exit_costs, policy_figures, take_exits
+from maqee.apq.figures import Figures, block_reach, exit_costs, policy_figures
 from maqee.apq.frontier import Point, controlled_performance, lambda_frontier, offset_sweep, undominated
 from maqee.apq.greedy import greedy_bits
 from maqee.apq.loop import SearchResult, search, search_frontier
@@ -92,7 +92,6 @@ __all__ = [
     "search",
     "search_frontier",
     "shared_threshold",
-    "take_exits",
     "total_macs",
     "undominated",
     "utilization",

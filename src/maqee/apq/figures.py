@@ -11,24 +11,9 @@ from numpy.typing import NDArray
 from maqee.apq._stored import STRICT
 from maqee.apq.cost import part_bops, utilization
 from maqee.apq.trace import Trace
-from maqee.errors import MaqeeError
+from maqee.policy import take_exits
 
 Floats = NDArray[np.float64]
-
-
-def take_exits(confidence: NDArray[np.floating], thresholds: Sequence[float]) -> NDArray[np.intp]:
-    """The exit every sample takes: (n, E) confidences to (n,) indices, E for full depth.
-
-    Thresholds are rounded to the confidences' own precision, as the executed policy does, so that both agree on
-    every sample.
-    """
-    exits = confidence.shape[1]
-    if len(thresholds) != exits:
-        raise MaqeeError(f"The policy has {len(thresholds)} thresholds for {exits} exits: give {exits}.")
-    taken = np.full(confidence.shape[0], exits)
-    for index in reversed(range(exits)):
-        taken[confidence[:, index] >= confidence.dtype.type(thresholds[index])] = index
-    return taken
 
 
 def exit_mass(taken: NDArray[np.intp], exits: int) -> Floats:

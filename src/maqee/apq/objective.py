@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq.figures import exit_costs, take_exits
+from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import Scales, exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
 from maqee.apq.trace import Trace
-from maqee.policy import NEVER
+from maqee.policy import NEVER, take_exits
 
 Floats = NDArray[np.float64]
 

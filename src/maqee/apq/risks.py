@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maqee.apq._stored import STRICT
-from maqee.apq.figures import exit_costs, take_exits
+from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
+from maqee.policy import take_exits
 
 Floats = NDArray[np.float64]
 EPSILON = 1e-8  # smallest range and smallest energy of an output that is divided by

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq.figures import take_exits
 from maqee.apq.objective import ExitProblem
-from maqee.policy import NEVER
+from maqee.policy import NEVER, take_exits
 
 Floats = NDArray[np.float64]
 GRID: tuple[float, ...] = (*(step / 100 for step in range(101)), NEVER)

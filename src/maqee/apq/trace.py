@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.cost import BitSettings
 from maqee.errors import MaqeeError
-from maqee.io import read_tensors_and_metadata, to_json, write_tensors
+from maqee.io import to_json
 from maqee.parts import Part
+from maqee.tensors import read_tensors_and_metadata, write_tensors
 
 VERSION = 1
 Array = NDArray[np.float32]

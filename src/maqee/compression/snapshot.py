@@ -7,10 +7,10 @@ from pathlib import Path
 from torch import nn
 
 from maqee.errors import MaqeeError
-from maqee.io import read_tensors_and_metadata, write_tensors
 from maqee.quant import QuantizedModel
 from maqee.quant.coded import WeightState
 from maqee.quant.learning import drop_learning
+from maqee.tensors import read_tensors_and_metadata, write_tensors
 
 _STATE = ("codes", "scale", "zero", "group", "bias")
 

@@ -1,28 +1,35 @@
-"""Figures of every exit, and of policies, from one pass over the images."""
+"""One pass over a data set that records what every exit says, and the metrics of exits and policies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from maqee.apq.cost import BitSettings, bops, total_macs, utilization
 from maqee.data import ImageSet, eval_batches
-from maqee.exits import EarlyExitModel, Policy
+from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
 from maqee.models import Backbone
-from maqee.progress import steps
+from maqee.policy import Policy
+from maqee.progress import Steps, steps
 from maqee.tasks import Metric, Task
 
 TOKENS_AT_ONCE = 256 * 197  # tokens in a batch of evaluation: 256 images of 224 pixels
 ATTENTION_AT_ONCE = 16 * 256 * 197**2  # attention weights of a block, which quantization has to write out
 FEWER_ON_CPU = 16  # quantized layers there are twice as fast with what fits into the caches
 
+Batch = tuple[Tensor, Tensor]  # normalised images and targets
+Floats = NDArray[np.float32]
 
-class ExitRecord(NamedTuple):
-    """What every exit said about every image: arrays of (exits + 1, images), the last row at full depth.
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """What every exit said about every image: arrays of (images, exits + 1), the last column at full depth.
 
     Attributes:
         confidence: what decides whether to leave.
@@ -30,17 +37,13 @@ class ExitRecord(NamedTuple):
         loss: the task's.
     """
 
-    confidence: Tensor
-    score: Tensor
-    loss: Tensor
-
-    @property
-    def correct(self) -> Tensor:
-        """The score under the name it has in classification."""
-        return self.score
+    confidence: Floats
+    score: Floats
+    loss: Floats
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """One pass over the images.
 
     Attributes:
@@ -64,70 +67,64 @@ def evaluation_batch(backbone: Backbone) -> int:
     return max(1, min(256, fitting))
 
 
-@torch.inference_mode()
+def evaluation_batches(network: Network, data: ImageSet, batch_size: int | None = None) -> Iterator[Batch]:
+    """All images in order, as the network wants them, on its device."""
+    backbone, device = backbone_of(network), next(network.parameters()).device
+    return eval_batches(data, backbone.preprocessing, batch_size or evaluation_batch(backbone), device)
+
+
+def run_exits(network: Network, batches: Iterable[Batch]) -> Iterator[tuple[list[Tensor], Tensor]]:
+    """The outputs of every exit for batch after batch, full depth last, with the targets."""
+    network.eval()
+    for images, targets in batches:
+        with torch.inference_mode():
+            outputs = all_outputs(network, images)
+        yield outputs, targets
+
+
 def measure_exits(
-    model: EarlyExitModel,
+    network: Network,
     data: ImageSet,
     task: Task,
     policies: Sequence[Policy] = (),
     batch_size: int | None = None,
-    device: torch.device | None = None,
     show: bool = False,
 ) -> Measured:
     """Run every exit on every image, and take the metric of each exit and of each policy."""
-    device = device or next(model.parameters()).device
-    model.eval()
-    size = batch_size or evaluation_batch(model.backbone)
-    rows: list[list[Tensor]] = [[], [], []]
-    exits, under = [task.metric() for _ in model.exit_blocks], [task.metric() for _ in policies]
     with steps(f"evaluating {data.name}", len(data), enabled=show) as bar:
-        for images, targets in eval_batches(data, model.backbone.preprocessing, size, device):
-            outputs = torch.stack([output.float() for output in model.forward_all(images).outputs])
-            confidence = torch.stack([task.confidence(output) for output in outputs])
-            rows[0].append(confidence.cpu())
-            rows[1].append(torch.stack([task.score(output, targets) for output in outputs]).cpu())
-            rows[2].append(torch.stack([task.loss(output, targets) for output in outputs]).cpu())
-            for metric, output in zip(exits, outputs, strict=True):
-                metric.update(output, targets)
-            for metric, policy in zip(under, policies, strict=True):
-                chosen = policy.choose(confidence[:-1])
-                metric.update(outputs[chosen, torch.arange(len(images), device=device)], targets)
-            bar.update(sum(part.shape[1] for part in rows[0]))
-    return Measured(ExitRecord(*(torch.cat(parts, dim=1) for parts in rows)), exits, under)
+        return measure_batches(network, evaluation_batches(network, data, batch_size), task, policies, bar)
 
 
-def record_exits(
-    model: EarlyExitModel,
-    data: ImageSet,
-    task: Task,
-    batch_size: int | None = None,
-    device: torch.device | None = None,
-    show: bool = False,
-) -> ExitRecord:
-    """Run every exit on every image and keep confidence, score and loss."""
-    return measure_exits(model, data, task, (), batch_size, device, show).record
-
-
-@torch.inference_mode()
-def evaluate_exits(
-    model: Backbone | EarlyExitModel,
-    data: ImageSet,
-    task: Task,
-    batch_size: int | None = None,
-    device: torch.device | None = None,
-) -> dict[str, float]:
-    """The task's metric at every exit and at full depth, by block number."""
-    device = device or next(model.parameters()).device
-    model.eval()
-    backbone = model.backbone if isinstance(model, EarlyExitModel) else model
-    blocks = model.exit_blocks if isinstance(model, EarlyExitModel) else (backbone.depth,)
-    metrics = {block: task.metric() for block in blocks}
-    size = batch_size or evaluation_batch(backbone)
-    for images, targets in eval_batches(data, backbone.preprocessing, size, device):
-        outputs = model.forward_all(images).outputs if isinstance(model, EarlyExitModel) else [model(images)]
-        for metric, output in zip(metrics.values(), outputs, strict=True):
+def measure_batches(
+    network: Network, batches: Iterable[Batch], task: Task, policies: Sequence[Policy] = (), bar: Steps | None = None
+) -> Measured:
+    """The same for images that are prepared already."""
+    rows: list[list[Tensor]] = [[], [], []]
+    exits, under = [task.metric() for _ in exit_blocks_of(network)], [task.metric() for _ in policies]
+    done = 0
+    for outputs, targets in run_exits(network, batches):
+        confidence = torch.stack([task.confidence(output) for output in outputs], dim=1).cpu()  # (batch, exits + 1)
+        rows[0].append(confidence)
+        rows[1].append(torch.stack([task.score(output, targets) for output in outputs], dim=1).float().cpu())
+        rows[2].append(torch.stack([task.loss(output, targets) for output in outputs], dim=1).cpu())
+        for metric, output in zip(exits, outputs, strict=True):
             metric.update(output, targets)
-    return {f"{task.metric_name}@{block}": round(metric.compute(), 6) for block, metric in metrics.items()}
+        for metric, policy in zip(under, policies, strict=True):
+            chosen = torch.from_numpy(policy.choose(confidence[:, :-1].numpy())).to(targets.device)
+            metric.update(torch.stack(outputs)[chosen, torch.arange(len(chosen), device=targets.device)], targets)
+        done += len(confidence)
+        if bar is not None:
+            bar.update(done)
+    return Measured(ExitRecord(*(torch.cat(parts).numpy() for parts in rows)), exits, under)
+
+
+def metric_by_exit(network: Network, data: ImageSet, task: Task, batch_size: int | None = None) -> dict[str, float]:
+    """The task's metric at every exit and at full depth, by block number."""
+    found = measure_exits(network, data, task, batch_size=batch_size).exits
+    blocks = exit_blocks_of(network)
+    return {
+        f"{task.metric_name}@{block}": round(metric.compute(), 6) for block, metric in zip(blocks, found, strict=True)
+    }
 
 
 def metric_figures(task: Task, metric: Metric) -> dict[str, float]:
@@ -136,31 +133,26 @@ def metric_figures(task: Task, metric: Metric) -> dict[str, float]:
     return {name: round(value, 6) for name, value in figures.items()}
 
 
-def policy_figures(
-    model: EarlyExitModel,
-    record: ExitRecord,
-    policy: Policy,
-    bits: BitSettings,
-    metric: Mapping[str, float] | None = None,
+def figures_under(
+    model: EarlyExitModel, record: ExitRecord, policy: Policy, bits: BitSettings, metric: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The metric, mean exit and cost under a policy.
+    """A policy's metric, mean exit and cost.
 
     Args:
         model: for its costs.
         record: what decides who leaves where.
         policy: the thresholds.
         bits: of every part.
-        metric: figures by name; left out, the mean score, which in classification is the accuracy.
+        metric: figures by name.
     """
-    chosen = policy.choose(record.confidence[:-1])
-    score = float(record.score.gather(0, chosen[None])[0].float().mean())
-    mass = np.bincount(chosen.numpy(), minlength=model.num_exits + 1) / chosen.numel()
+    chosen = policy.choose(record.confidence[:, :-1])
+    mass = np.bincount(chosen, minlength=model.num_exits + 1) / chosen.size
     blocks = np.asarray(model.exit_blocks)
     reach = utilization(mass.tolist(), model.exit_blocks, model.backbone.depth)
     parts = model.parts()
     return {
         "thresholds": list(policy.thresholds),
-        **(metric if metric is not None else {"accuracy": round(score, 6)}),
+        **metric,
         "mean_exit": round(float(mass @ blocks), 4),
         "exit_mass": [round(float(share), 6) for share in mass],
         "macs": total_macs(parts, reach),

@@ -2,7 +2,18 @@
 
 from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - registers the heads
 from maqee.exits.heads import ExitHead, heads
-from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits, backbone_of
+from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits
+from maqee.exits.network import (
+    Network,
+    all_outputs,
+    backbone_of,
+    exit_blocks_of,
+    has_exits,
+    load_network,
+    load_with_exits,
+    network_from_json,
+    save_network,
+)
 from maqee.exits.placement import default_positions, head_kinds
 from maqee.policy import NEVER, Policy
 
@@ -12,10 +23,18 @@ __all__ = [
     "Decision",
     "EarlyExitModel",
     "ExitHead",
+    "Network",
     "Policy",
     "add_exits",
+    "all_outputs",
     "backbone_of",
     "default_positions",
+    "exit_blocks_of",
+    "has_exits",
     "head_kinds",
     "heads",
+    "load_network",
+    "load_with_exits",
+    "network_from_json",
+    "save_network",
 ]

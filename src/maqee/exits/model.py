@@ -14,12 +14,13 @@ from maqee.errors import MaqeeError
 from maqee.exits.heads import ExitHead, build_head
 from maqee.exits.placement import default_positions, final_kind, head_kinds
 from maqee.exits.segment import Kept, Segment, SegmentOutput
-from maqee.io import read_json, read_tensors, write_json, write_tensors
+from maqee.io import read_json, write_json
 from maqee.models import Backbone
 from maqee.models.load import EARLY_EXIT_FORMAT, VERSION, backbone_from_json, backbone_to_json, check_state
 from maqee.parts import Part
 from maqee.policy import Policy
 from maqee.tasks.classification import max_probability
+from maqee.tensors import read_tensors, write_tensors
 
 Confidence = Callable[[Tensor], Tensor]
 RunSegment = Callable[[Tensor, Kept], SegmentOutput]
@@ -253,11 +254,6 @@ def add_exits(
     for index in range(len(model.heads)):
         model.head(index).start_from(backbone, model.exit_blocks[index])
     return model
-
-
-def backbone_of(model: Backbone | EarlyExitModel) -> Backbone:
-    """The network without its exits."""
-    return model.backbone if isinstance(model, EarlyExitModel) else model
 
 
 def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int, final: str | None) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError, suggest
-from maqee.io import write_json, write_tensors
+from maqee.io import write_json
 from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json, config_to_json
@@ -23,6 +23,7 @@ from maqee.models.presets import presets
 from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
 from maqee.models.swin import Swin
 from maqee.models.vit import ViT
+from maqee.tensors import write_tensors
 
 logger = logging.getLogger(__name__)
 

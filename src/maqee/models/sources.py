@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
-from maqee.io import read_json, read_tensors
+from maqee.io import read_json
+from maqee.tensors import read_tensors
 
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.safetensors", "pytorch_model.bin")
 _INDEX_FILE = "model.safetensors.index.json"

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
-from maqee.io import read_tensors, write_tensors
+from maqee.tensors import read_tensors, write_tensors
 from maqee.training.ema import Ema
 
 _KINDS = ("model", "exp_avg", "exp_avg_sq", "step", "ema")

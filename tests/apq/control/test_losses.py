@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maqee.apq.control.family import exits_taken, offset_family, policy_gaps, shared_family
+from maqee.apq.control.family import offset_family, policy_gaps, shared_family
 from maqee.apq.control.losses import brier_losses, zero_one_losses
 from maqee.errors import MaqeeError
-from maqee.policy import NEVER
+from maqee.policy import NEVER, take_exits
 
 
 def test_losses_by_hand() -> None:
@@ -59,7 +59,7 @@ def test_plan_itself_is_a_member() -> None:
 def test_exits_and_gaps_by_hand() -> None:
     confidence = np.array([[0.9, 0.2], [0.5, 0.8], [0.1, 1.0]])
     family = np.array([[NEVER, NEVER], [1.0, 1.0], [0.8, 0.8], [0.0, 0.0]])
-    assert exits_taken(confidence, family).tolist() == [[2, 2, 0, 0], [2, 2, 1, 0], [2, 1, 1, 0]]
-    assert exits_taken(confidence, [0.9, 0.8]).tolist() == [0, 1, 1]
+    assert take_exits(confidence, family).tolist() == [[2, 2, 0, 0], [2, 2, 1, 0], [2, 1, 1, 0]]
+    assert take_exits(confidence, [0.9, 0.8]).tolist() == [0, 1, 1]
     losses = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
     assert policy_gaps(confidence, losses, family).tolist() == [[0, 0, 1, 1], [0, 0, 0, -1], [0, -1, -1, 0]]

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from maqee.apq._stored import STRICT, from_json
 from maqee.apq.control.bounds import betting_bound, betting_log_capital, p_value_bound, risk_p_value
-from maqee.apq.control.family import Array, check_family, policy_gaps
+from maqee.apq.control.family import Array, as_floats, check_family, policy_gaps
 from maqee.apq.control.losses import BOUNDS, LossName
 from maqee.apq.control.words import statement
 from maqee.errors import MaqeeError, suggest
@@ -168,7 +168,7 @@ def _last_before_failure(passed: NDArray[np.bool_]) -> int:
 def _checked(confidence: ArrayLike, losses: ArrayLike, family: ArrayLike, loss: str) -> tuple[Array, Array]:
     if loss not in BOUNDS:
         raise suggest(loss, list(BOUNDS), "loss")
-    sure, cost = np.asarray(confidence, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    sure, cost = as_floats(confidence), np.asarray(losses, dtype=np.float64)
     if sure.ndim != 2 or 0 in sure.shape:
         raise MaqeeError(f"Confidences must be (samples, exits), not of shape {sure.shape}.")
     if cost.shape != (sure.shape[0], sure.shape[1] + 1):

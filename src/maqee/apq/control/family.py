@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maqee.errors import MaqeeError
-from maqee.policy import NEVER
+from maqee.policy import NEVER, take_exits
 
 Array = NDArray[np.float64]
 
@@ -69,26 +69,13 @@ def check_family(family: ArrayLike, exits: int) -> Array:
     return table
 
 
-def exits_taken(confidence: Array, thresholds: ArrayLike) -> NDArray[np.intp]:
-    """Index of the first exit whose confidence is at least its threshold, `exits` where there is none (full depth).
-
-    Args:
-        confidence: (n, exits).
-        thresholds: (..., exits), one policy or a table of them.
-
-    Returns:
-        (n, ...).
-    """
-    limits = np.asarray(thresholds, dtype=np.float64)
-    n, exits = confidence.shape
-    taken = np.full((n, *limits.shape[:-1]), exits, dtype=np.intp)
-    for exit_ in reversed(range(exits)):
-        column = confidence[:, exit_].reshape(n, *(1,) * (limits.ndim - 1))
-        taken[column >= limits[None, ..., exit_]] = exit_
-    return taken
+def as_floats(confidence: ArrayLike) -> NDArray[np.floating]:
+    """Confidences in the precision they have: thresholds are rounded to it, as when the model really stops."""
+    array = np.asarray(confidence)
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
 
 
-def policy_gaps(confidence: Array, losses: Array, family: Array) -> Array:
+def policy_gaps(confidence: NDArray[np.floating], losses: Array, family: Array) -> Array:
     """Loss at the exit taken minus loss at full depth: (n, exits), (n, exits + 1), (members, exits) to (n, members)."""
-    taken = exits_taken(confidence, family)
+    taken = take_exits(confidence, family)
     return np.take_along_axis(losses, taken, axis=1) - losses[:, -1:]

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from maqee.apq.control.family import Array, exits_taken
+from maqee.apq.control.family import Array
 from maqee.apq.cost import utilization
 from maqee.apq.theory.error import AccumulatedError, BlockErrors, accumulated_error
 from maqee.apq.theory.exits import Flips, MisExits, StoppingDepth, flips, mis_exits, stopping_depth
 from maqee.apq.theory.ranks import RankInversions, rank_inversions
 from maqee.errors import MaqeeError
+from maqee.policy import take_exits
 
 TAUS: tuple[float, ...] = tuple(step / 200 for step in range(41))  # 0 to 0.2; the paper's 0.05 is among them
 
@@ -110,7 +111,7 @@ def diagnose(
     depth = int(blocks[-1])
     if block_errors is not None and block_errors.local.shape != (n, depth):
         raise MaqeeError(f"Block errors must cover {n} samples and {depth} blocks, not {block_errors.local.shape}.")
-    taken = exits_taken(after, limits)
+    taken = take_exits(after, limits)
     reach = utilization((np.bincount(taken, minlength=exits + 1) / n).tolist(), blocks.tolist(), depth)
     return Diagnosis(
         n=n,

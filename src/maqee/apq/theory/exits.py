@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq.control.family import Array, exits_taken
+from maqee.apq.control.family import Array
+from maqee.policy import take_exits
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def stopping_depth(
 ) -> StoppingDepth:
     """Measure the corollary: (n, E), (n, E), (E,), and (E + 1,) block numbers with full depth last."""
     n, exits = float_confidence.shape
-    before, after = exits_taken(float_confidence, thresholds), exits_taken(quantized_confidence, thresholds)
+    before, after = take_exits(float_confidence, thresholds), take_exits(quantized_confidence, thresholds)
     differs = (quantized_confidence >= thresholds) != (float_confidence >= thresholds)
     changed = before != after
     parted = np.bincount(np.minimum(before, after)[changed], minlength=exits + 1)[:exits]  # nobody parts at full depth
@@ -168,7 +169,7 @@ def flips(
 ) -> Flips:
     """Count the flips: (n, E), (n, E), (E,), (E + 1,), and (n, E + 1) losses of the quantized model."""
     exits = float_confidence.shape[1]
-    before, after = exits_taken(float_confidence, thresholds), exits_taken(quantized_confidence, thresholds)
+    before, after = take_exits(float_confidence, thresholds), take_exits(quantized_confidence, thresholds)
     matrix = np.bincount(before * (exits + 1) + after, minlength=(exits + 1) ** 2).reshape(exits + 1, exits + 1)
     early, late = after < before, after > before
     blocks = exit_blocks[after] - exit_blocks[before]

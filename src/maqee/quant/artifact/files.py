@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
-from maqee.io import read_json, read_tensors, write_atomically, write_json
+from maqee.io import read_json, write_atomically, write_json
 from maqee.quant.artifact.spec import (
     Spec,
     network_from_json,
@@ -41,6 +41,7 @@ from maqee.quant.artifact.tensors import (
 )
 from maqee.quant.attend import QuantAttend
 from maqee.quant.model import QuantizedModel
+from maqee.tensors import read_tensors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
