@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maqee.compression import compress as compress
-    from maqee.compression import load as load
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.exits import EarlyExitModel as EarlyExitModel
     from maqee.exits import Policy as Policy
     from maqee.exits import add_exits as add_exits
     from maqee.models import load_backbone as load_backbone
+    from maqee.runtime import load as load
     from maqee.training import read_recipe as read_recipe
     from maqee.training import run_recipe as run_recipe
 
 _HOME = {
     "EarlyExitModel": "maqee.exits",
     "MaqeeError": "maqee.errors",
-    "Policy": "maqee.exits",
+    "Policy": "maqee.policy",
     "add_exits": "maqee.exits",
-    "compress": "maqee.compress",
-    "load": "maqee.compress",
+    "compress": "maqee.compression",
+    "load": "maqee.runtime",
     "load_backbone": "maqee.models",
     "open_data": "maqee.data",
-    "read_recipe": "maqee.train",
-    "run_recipe": "maqee.train",
+    "read_recipe": "maqee.training",
+    "run_recipe": "maqee.training",
 }
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from maqee.apq import Plan
-from maqee.compression import load
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.compressed import frontier_policies
+from maqee.runtime import load
 from tests.apq.makers import make_trace
 from tests.helpers import invoke, save_digits_model
 

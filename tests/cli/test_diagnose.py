@@ -14,14 +14,14 @@ import torch
 
 from maqee.apq import Trace
 from maqee.apq.theory.error import BlockErrors, accumulated_error
-from maqee.compression import load
-from maqee.compression.job import TRACE
 from maqee.data import eval_batches, open_data
 from maqee.evaluation import diagnose as library
 from maqee.evaluation.diagnose import States, measure_states, searched_images
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantSettings, quantize
+from maqee.runs import TRACE
+from maqee.runtime import load
 from maqee.tasks import tasks
 from tests.helpers import invoke, randomize
 

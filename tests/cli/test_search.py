@@ -14,8 +14,8 @@ import pytest
 from maqee.apq import Plan, SearchOptions, Trace, exact_search, least_cost_problem, make_plan, policy_figures, search
 from maqee.apq.control.boldest import control
 from maqee.apq.control.family import offset_family
-from maqee.compression.job import PLAN, TRACE
 from maqee.evaluation.trace_search import open_trace
+from maqee.runs import PLAN, TRACE
 from maqee.tasks import tasks
 from tests.apq.fake_model import EXITS, FakeModel
 from tests.apq.makers import make_trace

@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 
 from maqee.apq import SearchOptions
-from maqee.compression import Compressed, compress, recovery
+from maqee.compression import compress, recovery
 from maqee.exits import EarlyExitModel
+from maqee.runtime import ReadyModel
 from maqee.training.loop import LoopOptions
 from tests.compression.makers import digits, quick_options
 
 
-def run(model: Path, out: Path, mode: str) -> Compressed:
+def run(model: Path, out: Path, mode: str) -> ReadyModel:
     """Compress the digits model.
 
     Args:

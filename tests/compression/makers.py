@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from maqee.compression import CompressOptions, ModelMeasure, RecoverySettings
-from maqee.compression.model_measure import Batch
 from maqee.data import Augmentation, ImageSet, TrainBatches, eval_batches, open_data
+from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import ViTConfig
 from maqee.models.load import build_backbone

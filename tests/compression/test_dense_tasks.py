@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import maqee
 from maqee.apq import Budget, SearchOptions, Trace, bops
-from maqee.compression import Compressed, compress
+from maqee.compression import compress
 from maqee.compression.model_measure import bit_settings
 from maqee.compression.recovery import training_batch
 from maqee.data import Splits, eval_batches, open_data
@@ -22,6 +22,7 @@ from maqee.models import load_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, quantize
 from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
+from maqee.runtime import ReadyModel
 from maqee.tasks import tasks
 from tests.compression import dense
 from tests.helpers import invoke, randomize
@@ -135,7 +136,7 @@ def test_a_loaded_model_says_the_same_to_the_last_bit(mini: dense.Miniature, tmp
     assert torch.equal(loaded.run(images).output, done.model.run(images, done.plan.policy).output)
 
 
-def recover(mini: dense.Miniature, out: Path, budget: Budget) -> Compressed:
+def recover(mini: dense.Miniature, out: Path, budget: Budget) -> ReadyModel:
     splits = splits_of(mini)
     return compress(
         load_model(mini),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from maqee.apq import risks
-from maqee.compression.deviation import noise_ratio, range_deviation
+from maqee.compression.model_measure import noise_ratio, range_deviation
 
 
 @settings(max_examples=40)

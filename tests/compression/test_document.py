@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from maqee.compression.job import PLAN, PREPROCESSING, SEARCH, TRACE
-from maqee.compression.request import FILE
-from maqee.compression.run_folder import SOURCE
-from tests.helpers import invoke, run_python
+from maqee.runs import PLAN, PREPROCESSING, REQUEST, SEARCH, SOURCE, TRACE
+from tests.helpers import invoke
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compress.md"
 TEXT = DOCUMENT.read_text()
@@ -21,23 +19,8 @@ def test_the_code_runs() -> None:
     exec(compile(snippet, DOCUMENT.name, "exec"), names)
     assert names["compressed"].plan == names["done"].plan
     assert names["done"].plan.guarantee.n == 360 - 32 - 100
-    for name in (PLAN, TRACE, PREPROCESSING, SEARCH, FILE):
+    for name in (PLAN, TRACE, PREPROCESSING, SEARCH, REQUEST):
         assert (names["run"] / name).is_file()
-
-
-def test_the_package_is_called_like_its_function() -> None:
-    """Importing a package makes it an attribute of the one above, where the function of the same name was."""
-    code = (
-        "import maqee\n"
-        "one, two = maqee.compress, maqee.compress\n"
-        "from maqee.compression import compress\n"
-        "for way in (one, two, maqee.compress, compress):\n"
-        "    try:\n"
-        "        way()\n"
-        "    except TypeError as error:\n"
-        "        assert 'required positional arguments' in str(error), error\n"
-    )
-    run_python(code)
 
 
 def test_options_exist() -> None:
@@ -55,5 +38,5 @@ def test_commands_are_written_as_they_are_parsed() -> None:
 
 
 def test_every_file_is_explained() -> None:
-    for name in (PLAN, TRACE, PREPROCESSING, SEARCH, FILE, SOURCE, "model.safetensors", "config.json"):
+    for name in (PLAN, TRACE, PREPROCESSING, SEARCH, REQUEST, SOURCE, "model.safetensors", "config.json"):
         assert f"`{name}`" in TEXT

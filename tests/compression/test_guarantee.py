@@ -14,13 +14,14 @@ import torch
 from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
 from maqee.apq.control.boldest import Guarantee
 from maqee.apq.control.words import statement
-from maqee.compression import Compressed, CompressOptions, RiskOptions, compress
+from maqee.compression import CompressOptions, RiskOptions, compress
 from maqee.compression.guarantee import Answers, check_kept, choose_promised, collect_answers, risk_options
-from maqee.compression.job import other_images
 from maqee.data import eval_batches, open_data
 from maqee.errors import MaqeeError
+from maqee.evaluation.calibration import other_images
 from maqee.exits import NEVER, EarlyExitModel, add_exits
 from maqee.models import load_backbone
+from maqee.runtime import ReadyModel
 from maqee.tasks import tasks
 from tests.data import makers
 
@@ -34,7 +35,7 @@ def network() -> EarlyExitModel:
     return add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).eval()
 
 
-def run(network: EarlyExitModel, out: Path | None = None, budget: Budget | None = None, **changes: Any) -> Compressed:
+def run(network: EarlyExitModel, out: Path | None = None, budget: Budget | None = None, **changes: Any) -> ReadyModel:
     values: dict[str, Any] = {"method": "rtn", "samples": 100, "scored": 20, "risk": RISK} | changes
     return compress(
         network,
@@ -49,11 +50,11 @@ def run(network: EarlyExitModel, out: Path | None = None, budget: Budget | None 
 
 
 @pytest.fixture(scope="module")
-def done(network: EarlyExitModel) -> Compressed:
+def done(network: EarlyExitModel) -> ReadyModel:
     return run(network)
 
 
-def test_the_promise_is_about_the_plans_own_thresholds(done: Compressed) -> None:
+def test_the_promise_is_about_the_plans_own_thresholds(done: ReadyModel) -> None:
     promise = done.plan.guarantee
     assert promise is not None
     assert promise.thresholds == done.plan.thresholds == done.plan.policy.thresholds
@@ -61,11 +62,11 @@ def test_the_promise_is_about_the_plans_own_thresholds(done: Compressed) -> None
     assert promise.n == 360 - 32 - 100
 
 
-def test_it_was_made_with_images_that_nobody_looked_at(network: EarlyExitModel, done: Compressed) -> None:
+def test_it_was_made_with_images_that_nobody_looked_at(network: EarlyExitModel, done: ReadyModel) -> None:
     """The share by hand: the left-over images, the executed policy, right answers there and at full depth."""
     calibration = open_data("digits").calibration
     options = CompressOptions(method="rtn", samples=100, scored=20)
-    others = other_images(calibration, options)
+    others = other_images(calibration, *options.draws)
     order = np.random.RandomState(0).permutation(360)
     assert others == order[132:].tolist()
     images = calibration.select(others)
@@ -79,12 +80,12 @@ def test_it_was_made_with_images_that_nobody_looked_at(network: EarlyExitModel, 
     assert promise.bound <= promise.epsilon
 
 
-def test_figures_are_those_of_the_new_thresholds(network: EarlyExitModel, done: Compressed) -> None:
+def test_figures_are_those_of_the_new_thresholds(network: EarlyExitModel, done: ReadyModel) -> None:
     assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
     assert run(network, risk=None).plan.guarantee is None
 
 
-def test_bytes(network: EarlyExitModel, done: Compressed, tmp_path: Path) -> None:
+def test_bytes(network: EarlyExitModel, done: ReadyModel, tmp_path: Path) -> None:
     """The same with the promise, and as before there were any without it."""
     assert run(network).plan.to_json() == done.plan.to_json()
     path = tmp_path / "plan.json"
@@ -110,18 +111,18 @@ def test_bytes(network: EarlyExitModel, done: Compressed, tmp_path: Path) -> Non
         ({"epsilon": None}, r"guarantee\.epsilon"),
     ],
 )
-def test_plans_with_wrong_promises(done: Compressed, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_plans_with_wrong_promises(done: ReadyModel, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     stored = json.loads(done.plan.to_json())
     (tmp_path / "plan.json").write_text(json.dumps({**stored, "guarantee": {**stored["guarantee"], **changes}}))
     with pytest.raises(MaqeeError, match=message):
         Plan.load(tmp_path / "plan.json")
 
 
-def family_plan(done: Compressed, thresholds: tuple[float, ...], budget: Budget) -> Plan:
+def family_plan(done: ReadyModel, thresholds: tuple[float, ...], budget: Budget) -> Plan:
     return replace(done.plan, thresholds=thresholds, budget=budget, guarantee=None)
 
 
-def test_the_boldest_policy_that_is_safe(done: Compressed) -> None:
+def test_the_boldest_policy_that_is_safe(done: ReadyModel) -> None:
     """Exits are right above 0.6 and wrong below: by hand, the lowest safe offset takes thresholds to 0.6."""
     confidence = np.linspace(0.2, 1.0, 400).astype(np.float32).astype(np.float64)[:, None].repeat(2, axis=1)
     wrong = (confidence <= 0.6).astype(np.float64)
@@ -136,7 +137,7 @@ def test_the_boldest_policy_that_is_safe(done: Compressed) -> None:
     assert none.thresholds == (NEVER, NEVER)
 
 
-def test_thresholds_are_compared_as_the_model_compares_them(done: Compressed) -> None:
+def test_thresholds_are_compared_as_the_model_compares_them(done: ReadyModel) -> None:
     """A confidence of float32(0.7), which is below 0.7, leaves at threshold 0.7 when the policy is executed."""
     confidence = np.full((200, 2), np.float64(np.float32(0.7)))
     losses = np.tile([0.0, 0.0, 0.0], (200, 1))
@@ -166,7 +167,7 @@ def test_losses_go_with_tasks() -> None:
         replace(RISK, loss="score").loss_for(classification)
 
 
-def test_promises_in_words(done: Compressed) -> None:
+def test_promises_in_words(done: ReadyModel) -> None:
     assert "1 - score of an image" in statement("ucb", "score", 0.1, 0.1, 50, False)
     assert isinstance(done.plan.guarantee, Guarantee)
     assert "With probability at least 0.9" in done.plan.guarantee.statement
@@ -180,7 +181,7 @@ def test_promises_in_words(done: Compressed) -> None:
         (Budget(max_bops=1.0), r"max_bops: 1 BOPs cannot be met together with"),
     ],
 )
-def test_a_promise_that_costs_the_budget_is_reported(done: Compressed, budget: Budget, message: str) -> None:
+def test_a_promise_that_costs_the_budget_is_reported(done: ReadyModel, budget: Budget, message: str) -> None:
     worse = replace(done.plan, budget=budget, got=replace(done.plan.got, metric=0.0))
     with pytest.raises(MaqeeError, match=message):
         check_kept(worse, done.trace)
@@ -194,7 +195,7 @@ def test_no_images_left(network: EarlyExitModel, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_budget_that_the_promise_breaks(network: EarlyExitModel, done: Compressed) -> None:
+def test_a_budget_that_the_promise_breaks(network: EarlyExitModel, done: ReadyModel) -> None:
     cheapest = float(exit_costs(done.trace).min())
     strict = RiskOptions(method="crc", epsilon=0.004)  # less than 1 / (n + 1): only never is safe
     with pytest.raises(MaqeeError, match="together with a crc guarantee"):

@@ -12,17 +12,18 @@ import pytest
 import torch
 
 from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, expect, policy_figures
-from maqee.compression import Compressed, compress
-from maqee.compression.job import draw_images, other_images
+from maqee.compression import compress
 from maqee.compression.solvers import search_options
 from maqee.data import eval_batches
 from maqee.errors import MaqeeError
+from maqee.evaluation.calibration import draw_images, other_images
 from maqee.exits import EarlyExitModel
 from maqee.models.digest import weights_digest
+from maqee.runtime import ReadyModel
 from tests.compression.makers import digits, quick_options
 
 
-def run(model: EarlyExitModel, **changes: Any) -> Compressed:
+def run(model: EarlyExitModel, **changes: Any) -> ReadyModel:
     values: dict[str, Any] = {"options": quick_options(), "device": "cpu", "show": False, **changes}
     return compress(model, values.pop("calibration", digits("calibration")), values.pop("train", None), **values)
 
@@ -47,7 +48,7 @@ def test_what_comes_out(model: EarlyExitModel, tmp_path: Path) -> None:
 def test_figures_are_those_of_running_the_model(model: EarlyExitModel) -> None:
     """Not of the arrays alone: the quantized model itself, stopping early, on the same images."""
     done = run(model, search_options=SearchOptions(lambda_outer=3.0))
-    _, measuring = draw_images(digits("calibration"), quick_options())
+    _, measuring = draw_images(digits("calibration"), *quick_options().draws)
     [(images, targets)] = eval_batches(measuring, model.backbone.preprocessing, 60)
     decision = done.model.run(images, done.plan.policy)
     mass = np.bincount(decision.exit.numpy(), minlength=3) / 60
@@ -221,12 +222,12 @@ def test_a_folder_of_somebody_else(model: EarlyExitModel, tmp_path: Path) -> Non
 def test_no_image_is_used_twice() -> None:
     calibration, options = digits("calibration"), quick_options()
     order = np.random.RandomState(0).permutation(360)
-    fitting, measuring = draw_images(calibration, options)
+    fitting, measuring = draw_images(calibration, *options.draws)
     assert (len(fitting), len(measuring)) == (8, 60)
     assert torch.equal(fitting.targets, calibration.targets[order[:8]])
     assert torch.equal(measuring.targets, calibration.targets[order[8:68]])
-    assert other_images(calibration, options) == order[68:].tolist()
-    assert other_images(calibration, quick_options(samples=1000)) == []
+    assert other_images(calibration, *options.draws) == order[68:].tolist()
+    assert other_images(calibration, *quick_options(samples=1000).draws) == []
 
 
 def test_solvers() -> None:

@@ -55,9 +55,9 @@ def test_trace_is_what_evaluation_says(model: EarlyExitModel) -> None:
     trace = measure.trace(BITS)
     for network, prefix in ((model, "float_"), (measure.model, "")):
         record = measure_exits(network, data, TASK, batch_size=16).record
-        np.testing.assert_array_equal(getattr(trace, f"{prefix}confidence"), record.confidence.t().numpy())
-        np.testing.assert_array_equal(getattr(trace, f"{prefix}loss"), record.loss.t().numpy())
-        np.testing.assert_array_equal(getattr(trace, f"{prefix}correct"), record.score.t().float().numpy())
+        np.testing.assert_array_equal(getattr(trace, f"{prefix}confidence"), record.confidence)
+        np.testing.assert_array_equal(getattr(trace, f"{prefix}loss"), record.loss)
+        np.testing.assert_array_equal(getattr(trace, f"{prefix}correct"), record.score)
     assert measure.quantized.block_bits == BITS
     assert trace.exit_blocks == (1, 2, 4)
     assert trace.parts == tuple(model.parts())

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from maqee.apq import Plan, SearchOptions
-from maqee.compression import compress, load
+from maqee.compression import compress
 from maqee.compression import job as run_module
 from maqee.compression.recovery import RecoveryStage
 from maqee.exits import EarlyExitModel
+from maqee.runtime import load
 from tests.compression.makers import digits, quick_options
 
 ROOT = Path(__file__).parents[2]

@@ -11,31 +11,33 @@ from typing import Any
 import pytest
 import torch
 
-from maqee.apq import Budget, SearchOptions
-from maqee.compression import Compressed, compress_folder, load
-from maqee.compression.run_folder import find_model, is_compressed
+from maqee import runs
+from maqee.apq import SearchOptions
+from maqee.compression import compress
 from maqee.data import eval_batches
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel, Policy
+from maqee.exits import EarlyExitModel, Policy, load_with_exits
 from maqee.io import write_json
 from maqee.models import load_backbone, save_backbone
+from maqee.runs import is_compressed
+from maqee.runtime import ReadyModel, load
 from tests.compression.makers import digits, quick_options
 
 
 @pytest.fixture(scope="module")
-def done(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Compressed]:
+def done(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ReadyModel]:
     out = tmp_path_factory.mktemp("runs") / "compressed"
     how = SearchOptions(lambda_outer=3.0)
     options = quick_options(method="erq")
-    return out, compress_folder(model_folder, "digits", None, out, Budget(), how, options, device="cpu")
+    return out, compress(model_folder, data="digits", search_options=how, options=options, out=out, device="cpu")
 
 
 @pytest.fixture
-def copied(done: tuple[Path, Compressed], tmp_path: Path) -> Path:
+def copied(done: tuple[Path, ReadyModel], tmp_path: Path) -> Path:
     return shutil.copytree(done[0], tmp_path / "copy")
 
 
-def test_loading_gives_the_model_that_was_found(done: tuple[Path, Compressed]) -> None:
+def test_loading_gives_the_model_that_was_found(done: tuple[Path, ReadyModel]) -> None:
     out, found = done
     images, _ = next(eval_batches(digits("test"), found.model.backbone.preprocessing, 100))
     compressed = load(out)
@@ -52,7 +54,7 @@ def test_loading_gives_the_model_that_was_found(done: tuple[Path, Compressed]) -
     torch.testing.assert_close(every, found.model(images).detach())
 
 
-def test_what_is_in_the_folder(done: tuple[Path, Compressed]) -> None:
+def test_what_is_in_the_folder(done: tuple[Path, ReadyModel]) -> None:
     out, _ = done
     names = {path.name for path in out.iterdir()}
     assert {"plan.json", "trace.safetensors", "model.safetensors", "config.json", "source.json"} <= names
@@ -71,7 +73,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 @pytest.mark.parametrize(
     ("damage", "hint"),
     [
-        (lambda folder: (folder / "plan.json").unlink(), "plan.json does not exist"),
+        (lambda folder: (folder / "plan.json").unlink(), "was written neither|holds no|no folder|config.json"),
         (lambda folder: (folder / "plan.json").write_text("{"), "not valid JSON"),
         (lambda folder: (folder / "plan.json").write_text("{}"), "plan.json"),
         (lambda folder: change_json(folder / "plan.json", lambda v: v.update(version=9)), "version"),
@@ -96,19 +98,20 @@ def test_damaged_folders(copied: Path, damage: Callable[[Path], None], hint: str
 
 def test_where_models_are_found(model_folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    for stage in ("1-joint", "2-heads"):
+    for stage in ("1-joint", "2-heads", "10-heads"):
         shutil.copytree(model_folder, run / stage)
         write_json(run / stage / "stage.json", {})
-    assert find_model(run) == (run / "2-heads", {})
-    assert find_model(run / "1-joint") == (run / "1-joint", {})
-    recipe = {"seed": 3, "data": {"holdout": 100}}
+    assert runs.model_folder(run) == run / "10-heads"
+    assert runs.model_folder(run / "1-joint") == run / "1-joint"
+    assert runs.read_recipe(run / "1-joint") == {}
+    recipe = {"seed": 3, "data": {"name": "digits", "holdout": 100}}
     write_json(run / "recipe.json", {"recipe": recipe})
-    assert find_model(run) == (run / "2-heads", recipe)
+    assert runs.read_recipe(run) == runs.read_recipe(run / "2-heads") == recipe
     with pytest.raises(MaqeeError, match="holds no model"):
-        find_model(tmp_path)
+        load_with_exits(tmp_path)
     save_backbone(load_backbone("vit-digits"), tmp_path / "plain")
     with pytest.raises(MaqeeError, match="without exits"):
-        find_model(tmp_path / "plain")
+        load_with_exits(tmp_path / "plain")
 
 
 def test_the_recipes_split_is_used(model_folder: Path, tmp_path: Path) -> None:
@@ -116,9 +119,9 @@ def test_the_recipes_split_is_used(model_folder: Path, tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(model_folder, run / "1-joint")
     write_json(run / "1-joint" / "stage.json", {})
-    write_json(run / "recipe.json", {"recipe": {"seed": 3, "data": {"holdout": 70}}})
+    write_json(run / "recipe.json", {"recipe": {"seed": 3, "data": {"name": "digits", "holdout": 70}}})
     how = SearchOptions(max_swaps=0)
-    found = compress_folder(run, "digits", None, out, Budget(), how, quick_options(samples=500), "cpu")
+    found = compress(run, search_options=how, options=quick_options(samples=500), out=out, device="cpu")
     assert found.trace.samples == 70 - 8
     assert json.loads((out / "source.json").read_text())["data"]["seed"] == 3
 
@@ -128,9 +131,7 @@ def test_models_and_data_of_different_kinds(tmp_path: Path) -> None:
 
     add_exits(load_backbone("vit-digits", num_classes=7), "mlp", positions=(2,)).save(tmp_path / "seven")
     with pytest.raises(MaqeeError, match="7 classes and digits test has 10"):
-        compress_folder(
-            tmp_path / "seven", "digits", None, tmp_path / "out", Budget(), SearchOptions(), quick_options(), "cpu"
-        )
+        compress(tmp_path / "seven", data="digits", options=quick_options(), out=tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from maqee.apq import BitSettings
 from maqee.bench.throughput import mass_for_mean, policy_for_mass
-from maqee.data import open_data
-from maqee.evaluation.record import evaluate_exits, policy_figures, record_exits
+from maqee.data import eval_batches, open_data
+from maqee.evaluation.record import figures_under, measure_exits, metric_by_exit
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.tasks import tasks
@@ -30,34 +30,34 @@ def model() -> EarlyExitModel:
 
 def test_record_agrees_with_the_metric(model: EarlyExitModel) -> None:
     data = open_data("digits").test.select(range(50))
-    record = record_exits(model, data, TASK, batch_size=16)
-    assert record.confidence.shape == record.correct.shape == record.loss.shape == (3, 50)
-    figures = evaluate_exits(model, data, TASK, batch_size=20)
+    record = measure_exits(model, data, TASK, batch_size=16).record
+    assert record.confidence.shape == record.score.shape == record.loss.shape == (50, 3)
+    figures = metric_by_exit(model, data, TASK, batch_size=20)
     assert figures == {
-        f"accuracy@{block}": round(float(row.float().mean()), 6)
-        for block, row in zip((2, 4, 8), record.correct, strict=True)
+        f"accuracy@{block}": round(float(row.mean()), 6) for block, row in zip((2, 4, 8), record.score.T, strict=True)
     }
-    backbone = evaluate_exits(model.backbone, data, TASK)
+    backbone = metric_by_exit(model.backbone, data, TASK)
     assert backbone == {"accuracy@8": figures["accuracy@8"]}
 
 
 def test_policy_figures_are_what_running_gives(model: EarlyExitModel) -> None:
     data = open_data("digits").test.select(range(60))
-    record = record_exits(model, data, TASK)
-    policy = Policy(tuple(row.median().item() + 1e-4 for row in record.confidence[:-1]))
-    figures = policy_figures(model, record, policy, BITS)
-    from maqee.data import eval_batches
-
+    record = measure_exits(model, data, TASK).record
+    policy = Policy(tuple((np.median(record.confidence[:, :-1], axis=0) + 1e-4).tolist()))
+    [metric] = measure_exits(model, data, TASK, [policy]).policies
+    figures = figures_under(model, record, policy, BITS, {"accuracy": metric.compute()})
     images, targets = next(eval_batches(data, model.backbone.preprocessing, 60))
     decision = model.run(images, policy)
-    assert figures["accuracy"] == pytest.approx(float((decision.output.argmax(-1) == targets).float().mean()), abs=1e-6)
+    right = float((decision.output.argmax(-1) == targets).float().mean())
+    assert figures.metrics["accuracy"] == pytest.approx(right, abs=1e-6)
     blocks = torch.tensor(model.exit_blocks)
-    assert figures["mean_exit"] == pytest.approx(float(blocks[decision.exit].float().mean()), abs=1e-4)
-    assert sum(figures["exit_mass"]) == pytest.approx(1.0)
-    never = policy_figures(model, record, Policy.never(2), BITS)
-    assert never["mean_exit"] == 8
-    assert figures["macs"] < never["macs"]
-    assert never["bops"] == pytest.approx(1024 * never["macs"])
+    assert figures.mean_exit == pytest.approx(float(blocks[decision.exit].float().mean()), abs=1e-4)
+    assert sum(figures.exit_mass) == pytest.approx(1.0)
+    never = figures_under(model, record, Policy.never(2), BITS, {})
+    assert never.mean_exit == 8
+    assert figures.macs < never.macs
+    assert never.bops == pytest.approx(1024 * never.macs)
+    assert never.share_of_full_precision == pytest.approx(1.0)
 
 
 @given(mean=st.floats(4.1, 11.9))

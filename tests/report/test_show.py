@@ -10,8 +10,8 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from maqee.apq import Budget, SearchOptions
-from maqee.compression import CompressOptions, compress_folder
+from maqee.apq import SearchOptions
+from maqee.compression import CompressOptions, compress
 from maqee.data.transforms import normalize
 from maqee.errors import MaqeeError
 from maqee.evaluation.answers import Answer, Example, answer, as_seen
@@ -101,7 +101,7 @@ def test_a_compressed_run_follows_its_plan(runs: dict[str, Path], tmp_path: Path
     options = CompressOptions(method="rtn", fit_images=4, samples=8, scored=4)
     run = tmp_path / "compressed"
     how = SearchOptions(max_swaps=0)
-    compress_folder(runs["classification"], "digits", None, run, Budget(), how, options, "cpu")
+    compress(runs["classification"], search_options=how, options=options, out=run, device="cpu")
     shown = open_shown(run, None, "calibration", None, None)
     assert "weight bits 4 4" in shown.title
     assert "simulated" in shown.title

@@ -13,7 +13,7 @@ from PIL import Image
 
 from maqee.errors import MaqeeError
 from maqee.evaluation.cost_report import cost_report
-from maqee.evaluation.trained import evaluate_run
+from maqee.evaluation.trained import evaluate_trained
 from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.tasks import Detection
@@ -74,7 +74,7 @@ def test_loss_falls_and_every_exit_finds_the_shapes(run: Path) -> None:
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     losses = [line["loss@4"] for line in lines]
     assert losses[-1] < 0.4 * losses[0]
-    result = evaluate_run(run, device="cpu")
+    result = evaluate_trained(run, device="cpu").to_json()
     assert result["metric"] == "mAP@0.5"
     for row in result["exits"]:
         assert row["mAP@0.5"] > 0.4, row
@@ -103,7 +103,7 @@ def test_plain_finetuning_then_exits_started_from_the_final_heads(tmp_path: Path
         ["mAP@0.5@4"],
         ["mAP@0.5@2", "mAP@0.5@3", "mAP@0.5@4"],
     ]
-    assert evaluate_run(tmp_path / "run", stage="1-finetune", device="cpu")["exits"][0]["block"] == 4
+    assert evaluate_trained(tmp_path / "run", stage="1-finetune", device="cpu").exits[0].block == 4
 
 
 def test_a_plain_vit_is_made_a_detector_by_the_recipe(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from maqee.data import readers
+from maqee.data.readers import readers
 from maqee.errors import MaqeeError
 from maqee.exits import head_kinds
 from maqee.models import load_backbone

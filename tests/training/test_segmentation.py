@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.record import measure_exits
-from maqee.evaluation.trained import evaluate_run
+from maqee.evaluation.trained import evaluate_trained
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.io import read_json
 from maqee.models import load_backbone
@@ -80,7 +80,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 def test_the_loss_falls_and_the_test_images_are_understood(run: Path) -> None:
-    result = evaluate_run(run, device="cpu")
+    result = evaluate_trained(run, device="cpu").to_json()
     assert (result["metric"], result["task"], result["images"]) == ("mIoU", "segmentation", 8)
     assert [row["block"] for row in result["exits"]] == [*EXITS, 4]
     for row in result["exits"]:
@@ -96,8 +96,8 @@ def test_policies_are_measured_by_the_metric_of_what_really_runs(run: Path, data
     test = open_data("camvid", data).test
     model = EarlyExitModel.load(run / "1-joint", task.confidence).eval()
     record = measure_exits(model, test, task).record
-    assert record.score.shape == (4, 8)
-    policy = Policy(tuple(row.median().item() for row in record.confidence[:-1]))
+    assert record.score.shape == (8, 4)
+    policy = Policy(tuple(np.median(record.confidence[:, :-1], axis=0).tolist()))
     measured = measure_exits(model, test, task, [policy, Policy.never(3)], batch_size=3)
     executed = task.metric()
     images, masks = next(eval_batches(test, model.backbone.preprocessing, 8))

@@ -23,9 +23,8 @@ from torch import Tensor
 
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.networks import Network, load_network
 from maqee.evaluation.quantization_cases import parse_widths
-from maqee.exits import EarlyExitModel, backbone_of
+from maqee.exits import Network, all_outputs, backbone_of, load_network
 from maqee.progress import steps
 from maqee.quant import QuantSettings, methods, quantize
 
@@ -135,10 +134,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _run(network: Network, images: Tensor) -> None:
-    if isinstance(network, EarlyExitModel):
-        network.forward_all(images)
-    else:
-        network(images)
+    all_outputs(network, images)
 
 
 def _time_pass(network: Network, images: Tensor) -> float:

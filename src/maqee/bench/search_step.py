@@ -6,9 +6,6 @@ for the bits as they are and one for each block with another width; it is run to
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +13,11 @@ import torch
 from maqee.apq import SearchOptions
 from maqee.apq.bits import BlockBits
 from maqee.bench.threshold_search import search_speed
-from maqee.compression.model_measure import Batch, ModelMeasure
-from maqee.device import pick_device, synchronize
+from maqee.bench.timing import time_together
+from maqee.compression.model_measure import ModelMeasure
+from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.evaluation.record import evaluation_batch
+from maqee.evaluation.record import Batch, evaluation_batch
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantSettings, quantize
@@ -64,8 +62,8 @@ def search_cost(
         one_step(measure, bits)
         counted.append(measure.passes - before)
 
-    passes, steps = _in_turns([lambda: calibration_pass(measure, bits), step], target, repeats)
-    [plain] = _in_turns([lambda: plain_step(measure, bits)], target, 1, warm_up=False)
+    passes, steps = time_together([lambda: calibration_pass(measure, bits), step], target, repeats, warm_up=1)
+    [plain] = time_together([lambda: plain_step(measure, bits)], target, 1, warm_up=0)
     return {
         "model": model,
         "exits": exits,
@@ -117,17 +115,3 @@ def _make_measure(model: str, exits: str, samples: int, scored: int, method: str
     widths = tuple(range(SearchOptions().bit_min, SearchOptions().bit_max + 1))
     quantized = quantize(network, images[:FIT_IMAGES], method, QuantSettings(widths=widths))
     return ModelMeasure(network, quantized, batches, tasks["classification"], "", scored)
-
-
-def _in_turns(jobs: list[Callable[[], None]], device: torch.device, repeats: int, warm_up: bool = True) -> list[float]:
-    """Median seconds of each job; the jobs take turns, so that what disturbs one disturbs all."""
-    times: list[list[float]] = [[] for _ in jobs]
-    for turn in range(repeats + warm_up):
-        for job, seconds in zip(jobs, times, strict=True):
-            synchronize(device)
-            start = time.perf_counter()
-            job()
-            synchronize(device)
-            if turn >= warm_up:
-                seconds.append(time.perf_counter() - start)
-    return [statistics.median(seconds) for seconds in times]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +13,8 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from maqee.apq.cost import total_macs, utilization
-from maqee.device import pick_device, synchronize
+from maqee.bench.timing import time_together
+from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
@@ -59,7 +59,8 @@ def compare_throughput(
         reach = utilization(mass.tolist(), network.exit_blocks, network.backbone.depth)
         ideal = total_macs(network.backbone.parts()) / total_macs(network.parts(), reach)
         jobs: list[Callable[[], Any]] = [partial(full, images), partial(network.run, images, policy)]
-        times = time_together(jobs, target, repeats)
+        with torch.inference_mode():
+            times = time_together(jobs, target, repeats)
         ratio = times[0] / times[1]
         rows.append(
             {
@@ -116,18 +117,3 @@ def policy_for_mass(confidences: Tensor, mass: np.ndarray) -> Policy:
         thresholds.append(threshold)
         alive &= row < threshold
     return Policy(tuple(thresholds))
-
-
-def time_together(jobs: list[Callable[[], Any]], device: torch.device, repeats: int) -> list[float]:
-    """Median seconds of each job; the jobs take turns, so that what disturbs one disturbs all."""
-    times: list[list[float]] = [[] for _ in jobs]
-    for turn in range(repeats + 3):
-        for index, job in enumerate(jobs):
-            synchronize(device)
-            start = time.perf_counter()
-            with torch.inference_mode():
-                job()
-            synchronize(device)
-            if turn >= 3:  # warm-up
-                times[index].append(time.perf_counter() - start)
-    return [float(np.median(values)) for values in times]

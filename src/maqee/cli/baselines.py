@@ -24,21 +24,21 @@ def baselines(
 ) -> None:
     """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
     from maqee.compression import CompressOptions
-    from maqee.compression.run_folder import stored_task
-    from maqee.evaluation.compressed import compare_baselines
+    from maqee.compression.baselines import baselines as compare_baselines
     from maqee.io import write_json
     from maqee.quant import QuantSettings
     from maqee.report.tables import baseline_table
 
     options = CompressOptions(
-        task=task or stored_task(model),
+        task=task,
         fit_images=fit_images,
         quantization=QuantSettings(weight_bits=bits),
         samples=samples,
-        scored=samples // 2,
+        scored=max(1, samples // 2),
         seed=seed,
     )
-    result = compare_baselines(model, data, data_root, methods.split(","), options, device)
+    found = compare_baselines(model, methods.split(","), data=data, data_root=data_root, options=options, device=device)
+    result = found.to_json()
     typer.echo(baseline_table(result))
     if out is not None:
         write_json(out, result)

@@ -60,9 +60,9 @@ def compress(
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
     from maqee.apq import Budget
-    from maqee.compression import CompressOptions, RecoverySettings, compress_folder
+    from maqee.compression import CompressOptions, RecoverySettings
+    from maqee.compression import compress as compress_run
     from maqee.compression.guarantee import risk_options
-    from maqee.compression.run_folder import stored_task
     from maqee.compression.solvers import search_options
     from maqee.quant import QuantSettings
     from maqee.quant.settings import parse_bits
@@ -70,30 +70,32 @@ def compress(
 
     precision = "bf16" if bf16 else "fp32"
     recovery = RecoverySettings(batch_size=batch, lr=lr, weights=exit_weights, precision=precision, compile=bf16)  # type: ignore[arg-type]
-    done = compress_folder(
+    done = compress_run(
         model,
-        data,
-        data_root,
-        out,
-        Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
-        search_options(solver, lambda_outer, recover_swaps, max_swaps),
-        CompressOptions(
+        data=data,
+        data_root=data_root,
+        budget=Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
+        search_options=search_options(solver, lambda_outer, recover_swaps, max_swaps),
+        options=CompressOptions(
             method=method,
-            task=task or stored_task(model),
+            task=task,
             quantization=QuantSettings(
                 patch=parse_bits(patch, "--patch"), classifier=parse_bits(classifier, "--classifier")
             ),
             fit_images=fit_images,
             samples=samples,
-            scored=samples // 2,
+            scored=max(1, samples // 2),
             recovery_steps=recover,
             recovery=recovery,
             risk=risk_options(risk, epsilon, delta, risk_loss),
             seed=seed,
         ),
-        device,
+        out=out,
+        device=device,
     )
     typer.echo(plan_table(done.plan))
+    for note in done.notes:
+        typer.echo(note)
     if not done.finished:
         typer.echo("Stopped early: this is the best so far. Run the same command again to go on.")
     typer.echo(f"Written to {out}. Next: maqee eval {out}")

@@ -16,7 +16,7 @@ def demo(
     from maqee.io import write_json
     from maqee.report.tables import demo_table
 
-    result = run_demo(out)
+    result = run_demo(out).to_json()
     typer.echo(demo_table(result))
     write_json(out / "result.json", result)
     typer.echo(f"\nWritten to {out / 'result.json'}. Next: maqee diagnose {out / result['plan']['folder']}")

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import Device, Figures, Json
+from maqee.cli.options import DataRoot, Device, Figures, Json
 
 
 def diagnose(
     run: Annotated[Path, typer.Argument(help="A folder written by `maqee compress`.")],
-    path: Annotated[Path | None, typer.Option(help="Where the data lies now.")] = None,
+    data_root: DataRoot = None,
     model: Annotated[Path | None, typer.Option(help="Where the full-precision model lies now.")] = None,
     images: Annotated[int, typer.Option(help="Calibration images to look at.")] = 256,
     json: Json = False,
@@ -27,7 +27,7 @@ def diagnose(
     from maqee.io import to_json, write_json
     from maqee.report.diagnosis_table import diagnosis_table
 
-    result = diagnose_run(run, path, model, images, device)
+    result = diagnose_run(run, data_root, model, images, device)
     typer.echo(to_json(result) if json else diagnosis_table(result), nl=not json)
     if out is not None:
         write_json(out, result)

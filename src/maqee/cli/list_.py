@@ -7,7 +7,7 @@ import typer
 
 def list_things() -> None:
     """List presets, exit heads, quantization methods, data sets, tasks, training stages and recipes."""
-    from maqee.data import readers
+    from maqee.data.readers import readers
     from maqee.exits import heads
     from maqee.models import presets
     from maqee.quant import methods

@@ -2,31 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from maqee.apq import BitSettings, Budget, SearchOptions, Trace, bops, choose_thresholds, least_cost_problem
-from maqee.apq import policy_figures as traced_figures
-from maqee.compression.job import CompressOptions, draw_images, fit_model, load_batches
+from maqee.apq import BitSettings, Budget, SearchOptions, Trace, choose_thresholds, least_cost_problem, policy_figures
+from maqee.compression.compress_run import compress
+from maqee.compression.job import fit_model, load_batches
 from maqee.compression.model_measure import ModelMeasure, bit_settings
-from maqee.compression.run_folder import compress_folder, find_model, load
-from maqee.compression.solvers import search_options
-from maqee.data import ImageSet, Splits, open_data
+from maqee.compression.options import CompressOptions
+from maqee.data import ImageSet, Splits, open_source
+from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.evaluation.record import measure_exits, metric_figures, policy_figures
-from maqee.exits import EarlyExitModel, Policy
+from maqee.evaluation.calibration import draw_images
+from maqee.evaluation.record import measure_policies
+from maqee.evaluation.results import PolicyFigures
+from maqee.exits import EarlyExitModel, load_with_exits
+from maqee.policy import Policy
 from maqee.quant import QuantizedModel
+from maqee.runs import model_folder, require_data
+from maqee.runtime.load import load
 from maqee.tasks import tasks
-from maqee.training import read_recipe, run_recipe
+from maqee.training.recipe import read_recipe
 from maqee.training.shipped import find_recipe
+from maqee.training.trainer import run_recipe
 
+TASK = "classification"
 STANDARD = 0.8  # the threshold of all exits that published early-exit models come with
-OPTIONS = CompressOptions(samples=328, scored=164)  # with 32 to fit grids, all of the calibration images
+OPTIONS = CompressOptions(task=TASK, samples=328, scored=164)  # with 32 to fit grids, all of the calibration images
 
 
-def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class DemoRow:
+    """One way to run the model, on test images and on the calibration images.
+
+    Attributes:
+        name: what it is.
+        tested: figures on test images.
+        calibration_accuracy: accuracy on the images that chose the plan.
+    """
+
+    name: str
+    tested: PolicyFigures
+    calibration_accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Full precision, uniform bits and a plan beside each other.
+
+    Attributes:
+        data: name of the test images.
+        images: how many.
+        calibration_images: how many the search looked at.
+        full_precision_on_calibration: accuracy of the full-precision model there.
+        asked_on_calibration: what the search was asked to reach there.
+        expected_elsewhere: what cross-validation expects on images that did not choose thresholds.
+        bits: weight bits of the plan's blocks.
+        thresholds: of the plan's exits.
+        folder: name of the folder with the compressed model.
+        rows: one a way to run the model.
+        environment: versions and hardware.
+    """
+
+    data: str
+    images: int
+    calibration_images: int
+    full_precision_on_calibration: float
+    asked_on_calibration: float
+    expected_elsewhere: float
+    bits: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    folder: str
+    rows: tuple[DemoRow, ...]
+    environment: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee demo` writes them."""
+        rows = [
+            {"name": row.name, **row.tested.to_json(), "calibration_accuracy": row.calibration_accuracy}
+            for row in self.rows
+        ]
+        names = ("data", "images", "calibration_images", "full_precision_on_calibration", "asked_on_calibration")
+        values: dict[str, Any] = {name: getattr(self, name) for name in (*names, "expected_elsewhere")}
+        plan = {"bits": list(self.bits), "thresholds": list(self.thresholds), "folder": self.folder}
+        return values | {
+            "accuracy_is": "simulated",
+            "plan": plan,
+            "rows": rows,
+            "environment": dict(self.environment),
+        }
+
+
+def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
     """Train and compress; full precision, uniform 4 bits and the method side by side.
 
     The method is asked to be as accurate as full precision on calibration images, so that it only has to be cheaper, or
@@ -37,50 +106,46 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
         overrides: of the recipe for digits.
     """
     run_recipe(read_recipe(find_recipe("digits"), overrides), out, device="cpu")
-    network = EarlyExitModel.load(find_model(out)[0], tasks["classification"].confidence).eval()
-    splits = open_data("digits")
+    network = load_with_exits(model_folder(out), tasks[TASK].confidence).eval()
+    splits = open_source(require_data(out), network.backbone)
     uniform, trace = fit_uniform(network, splits)
     folder, asked = out / "compressed", reachable(trace)
-    how = search_options("coordinate")
-    compress_folder(out, "digits", None, folder, Budget(min_metric=asked), how, OPTIONS, "cpu")
-    compressed = load(folder)
-    plan = compressed.plan
-    measuring = draw_images(splits.calibration, OPTIONS)[1]
+    compress(out, budget=Budget(min_metric=asked), options=OPTIONS, out=folder, device="cpu")
+    plan, model = load(folder).plan, load(folder).model
+    measuring = draw_images(splits.calibration, *OPTIONS.draws)[1]
     assert isinstance(uniform.model, EarlyExitModel)
     assert plan.expected is not None
     never, standard = Policy.never(network.num_exits), Policy.same(STANDARD, network.num_exits)
     full, four = BitSettings.uniform(32, 32, network.backbone.depth), bit_settings(uniform, uniform.block_bits)
-    rows = []
-    for model, bits, policies in (
+    rows: list[DemoRow] = []
+    for tried, bits, policies in (
         (network, full, {"full precision": never, "full precision, exits at 0.8": standard}),
         (uniform.model, four, {"uniform 4 bits": never, "uniform 4 bits, exits at 0.8": standard}),
-        (compressed.model, plan.bit_settings, {"MAQEE": plan.policy}),
+        (model, plan.bit_settings, {"MAQEE": plan.policy}),
     ):
-        tested, calibrated = (policy_rows(model, data, bits, policies) for data in (splits.test, measuring))
-        for row, other in zip(tested, calibrated, strict=True):
-            rows.append({**row, "calibration_accuracy": other["accuracy"]})
-    return {
-        "data": splits.test.name,
-        "images": len(splits.test),
-        "calibration_images": len(measuring),
-        "full_precision_on_calibration": trace.float_metric,
-        "asked_on_calibration": asked,
-        "expected_elsewhere": plan.expected.metric,
-        "accuracy_is": "simulated",
-        "plan": {"bits": list(plan.bits), "thresholds": list(plan.thresholds), "folder": folder.name},
-        "rows": rows,
-        "environment": describe_environment(),
-    }
+        rows += _rows(tried, (splits.test, measuring), bits, policies)
+    return Demo(
+        data=splits.test.name,
+        images=len(splits.test),
+        calibration_images=len(measuring),
+        full_precision_on_calibration=trace.float_metric,
+        asked_on_calibration=asked,
+        expected_elsewhere=plan.expected.metric,
+        bits=plan.bits,
+        thresholds=plan.thresholds,
+        folder=folder.name,
+        rows=tuple(rows),
+        environment=describe_environment(),
+    )
 
 
 def fit_uniform(network: EarlyExitModel, splits: Splits) -> tuple[QuantizedModel, Trace]:
     """The method's own quantization at 4 bits everywhere, and its calibration pass."""
-    device, how = torch.device("cpu"), SearchOptions()
-    fitting, measuring = draw_images(splits.calibration, OPTIONS)
+    how = SearchOptions()
+    fitting, measuring = draw_images(splits.calibration, *OPTIONS.draws)
     widths = tuple(range(how.bit_min, how.bit_max + 1))  # all that the search has, so that both are the same at 4 bits
-    quantized = fit_model(network, fitting, widths, OPTIONS, device)
-    batches = load_batches(measuring, network, device)
-    measure = ModelMeasure(network, quantized, batches, tasks[OPTIONS.task], "")
+    quantized = fit_model(network, fitting, widths, OPTIONS, pick_device("cpu"))
+    measure = ModelMeasure(network, quantized, load_batches(measuring, network), tasks[TASK], "")
     return quantized, measure.trace((OPTIONS.quantization.weight_bits,) * measure.depth)
 
 
@@ -88,18 +153,17 @@ def reachable(trace: Trace) -> float:
     """What is nearest to the full-precision metric on calibration images among all policies of the quantized model."""
     problem = least_cost_problem(trace, trace.float_metric)
     found = choose_thresholds(problem, (STANDARD,) * trace.exits)
-    return min(trace.float_metric, traced_figures(trace, found.thresholds).metric)
+    return min(trace.float_metric, policy_figures(trace, found.thresholds).metric)
 
 
-def policy_rows(
-    model: EarlyExitModel, data: ImageSet, bits: BitSettings, policies: dict[str, Policy]
-) -> list[dict[str, Any]]:
-    """Accuracy, mean exit and cost of policies by name."""
-    task = tasks["classification"]
-    measured = measure_exits(model, data, task, list(policies.values()))
-    full = bops(model.parts(), BitSettings.uniform(32, 32, model.backbone.depth))
-    rows = []
-    for (name, policy), metric in zip(policies.items(), measured.policies, strict=True):
-        figures = policy_figures(model, measured.record, policy, bits, metric_figures(task, metric))
-        rows.append({"name": name, **figures, "share_of_full_precision": figures["bops"] / full})
-    return rows
+def _rows(
+    model: EarlyExitModel, data: Sequence[ImageSet], bits: BitSettings, policies: Mapping[str, Policy]
+) -> list[DemoRow]:
+    """Policies by name, on test images and on calibration images."""
+    tested, calibrated = (
+        measure_policies(model, images, tasks[TASK], bits, list(policies.values()))[1] for images in data
+    )
+    return [
+        DemoRow(name=name, tested=row, calibration_accuracy=other.metrics["accuracy"])
+        for name, row, other in zip(policies, tested, calibrated, strict=True)
+    ]

@@ -19,9 +19,9 @@ from maqee.apq import Plan, Trace, policy_figures
 from maqee.apq.control.boldest import Guarantee, control
 from maqee.apq.control.family import offset_family
 from maqee.apq.control.losses import BOUNDS, LossName, brier_losses
-from maqee.data import ImageSet, eval_batches
+from maqee.data import ImageSet
 from maqee.errors import MaqeeError, suggest
-from maqee.evaluation.record import evaluation_batch
+from maqee.evaluation.record import evaluation_batches, run_exits
 from maqee.exits import EarlyExitModel
 from maqee.tasks import Task
 
@@ -148,12 +148,8 @@ def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossN
 @torch.inference_mode()
 def collect_answers(model: EarlyExitModel, images: ImageSet, task: Task, loss: LossName) -> Answers:
     """Run every exit on every image."""
-    device = next(model.parameters()).device
-    size = evaluation_batch(model.backbone)
     confidence, losses = [], []
-    model.eval()
-    for batch, targets in eval_batches(images, model.backbone.preprocessing, size, device):
-        outputs = [output.float() for output in model.forward_all(batch).outputs]
+    for outputs, targets in run_exits(model, evaluation_batches(model, images)):
         confidence.append(_columns([task.confidence(output) for output in outputs[:-1]]))
         if loss == "brier":
             probabilities = torch.stack([output.softmax(dim=-1) for output in outputs], dim=1)

@@ -2,92 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from maqee.apq import Budget, Plan, SearchOptions, SearchResult, SearchState, Trace, make_plan, search
-from maqee.compression.finish import recover_and_choose
-from maqee.compression.guarantee import RiskOptions, check_kept, check_risk, guarantee_plan
-from maqee.compression.model_measure import Batch, ModelMeasure
-from maqee.compression.recovery import Recovery, RecoverySettings, training_batch
+from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
+from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
+from maqee.compression.model_measure import ModelMeasure
+from maqee.compression.options import CompressOptions
+from maqee.compression.recovery import Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
-from maqee.evaluation.record import evaluation_batch
+from maqee.evaluation.calibration import draw_images, other_images
+from maqee.evaluation.record import Batch, evaluation_batches
 from maqee.exits import EarlyExitModel
 from maqee.io import write_json, write_text
 from maqee.progress import steps as show_steps
-from maqee.quant import QuantizedModel, QuantSettings, methods, quantize
-from maqee.quant.artifact.files import save_quantized
+from maqee.quant import QuantizedModel, methods, quantize
+from maqee.quant.artifact import save_quantized
+from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, TRACE, TRAINING, UNRECOVERED
+from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 
-SEARCH, PLAN, TRACE, PREPROCESSING = "search.json", "plan.json", "trace.safetensors", "preprocessor_config.json"
-SNAPSHOTS, UNRECOVERED = "snapshots", "unrecovered"
+DISCARDED = "Training did not improve the objective, so that the plan and the weights are those from before it."
 
 
-@dataclass(frozen=True)
-class Compressed:
-    """What came out.
-
-    Attributes:
-        plan: bits, thresholds and how they came about.
-        quantized: the model at these bits; `quantized.model.run(images, plan.policy)` stops early.
-        trace: the calibration pass at these bits.
-        finished: False if the search was interrupted; the plan is then the best so far.
-    """
-
-    plan: Plan
-    quantized: QuantizedModel
-    trace: Trace
-    finished: bool
-
-    @property
-    def model(self) -> EarlyExitModel:
-        """The network."""
-        assert isinstance(self.quantized.model, EarlyExitModel)
-        return self.quantized.model
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompressOptions:
-    """How a model is compressed, apart from the search's own options.
-
-    Attributes:
-        method: quantization method.
-        task: name of the task.
-        quantization: bits of everything that the search does not choose.
-        fit_images: calibration images that grids are fitted on.
-        samples: further calibration images that risks and thresholds are measured on.
-        scored: those of them that single blocks are run on at other widths.
-        recovery_steps: training steps at the end; 0 is none. Steps after every swap are the search's option.
-        recovery: how to train.
-        risk: a promise to make with the calibration images that are left over; None is none.
-        seed: of everything random.
-    """
-
-    method: str = "erq"
-    task: str = "classification"
-    quantization: QuantSettings = field(default_factory=QuantSettings)
-    fit_images: int = 32
-    samples: int = 1024
-    scored: int = 512
-    recovery_steps: int = 0
-    recovery: RecoverySettings = field(default_factory=RecoverySettings)
-    risk: RiskOptions | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, count in (("fit_images", self.fit_images), ("samples", self.samples)):
-            if count < 1:
-                raise MaqeeError(f"{name} {count} must be at least one calibration image.")
-
-
-def compress(
+def compress_model(
     model: EarlyExitModel,
     calibration: ImageSet,
     train: ImageSet | None = None,
@@ -99,56 +44,40 @@ def compress(
     device: str | None = None,
     test: ImageSet | None = None,
     show: bool = True,
-) -> Compressed:
-    """Choose bits and thresholds for a model with exits, so that the expected cost is least at what is asked for.
+) -> ReadyModel:
+    """Choose bits and thresholds for a model with exits; see `maqee.compress`, whose arguments these are.
 
-    Called again with the same `out`, it goes on where it stopped and ends with the same plan.
-
-    Args:
-        model: a trained model with exits.
-        calibration: images that no part of the model was trained on.
-        train: training images, for recovery only.
-        budget: average bits, and the most cost or the least metric.
-        search_options: how to search.
-        options: everything else that decides the result.
-        out: folder for plan, trace, model and the state of the search; nothing is written when left out. With
-            training at the end, its folder "unrecovered" holds what was there before it.
-        device: the GPU if there is one.
-        test: test images, only to make sure that none of them is among the calibration images.
-        show: progress with the time left.
+    The model that is given stays as it is. A budget that cannot be met is an error, raised when everything has been
+    written, so that the nearest plan is not lost.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
-    task = tasks[options.task]
-    if options.recovery.batch_size is None:  # the request says what was really done
-        size = training_batch(model.backbone)
-        options = replace(options, recovery=replace(options.recovery, batch_size=size))
+    options = _completed(options, model)
+    task = tasks[options.task or "classification"]
     trains = bool(options.recovery_steps or how.recovery_steps)
     if trains and (train is None or out is None):
         raise MaqeeError("Recovery needs training images and a folder for its weights: give train and out.")
     if test is not None:
         warn_of_overlaps(Splits(train, calibration, test))
     calibration.require(task.targets, task.name)
-    unseen = other_images(calibration, options)
+    unseen = other_images(calibration, *options.draws)
     if options.risk is not None:
         check_risk(options.risk, task, calibration, len(unseen))
-    fitting, measuring = draw_images(calibration, options)
+    fitting, measuring = draw_images(calibration, *options.draws)
     _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
     target = pick_device(device)
-    reference = model.to(target).eval()
+    reference = copy.deepcopy(model).to(target).eval()
     widths = tuple(range(how.bit_min, how.bit_max + 1))
     quantized = fit_model(reference, fitting, widths, options, target)
     recovery = None
     if trains and train is not None and out is not None:
-        folder = out / "training"
-        recovery = Recovery(reference, train, task, options.recovery, options.seed, folder, target)
-    batches = load_batches(measuring, reference, target)
+        recovery = Recovery(reference, train, task, options.recovery, options.seed, out / TRAINING, target)
     measure = ModelMeasure(
         reference,
         quantized,
-        batches,
+        load_batches(measuring, reference),
         task,
         request.model,
         options.scored,
@@ -156,39 +85,25 @@ def compress(
         out / SNAPSHOTS if out is not None else None,
     )
     result = _search(measure, how, budget, options, out, show)
-    done = _conclude(model, quantized, result, budget, options)
+    done = _conclude(quantized, result, budget, options)
     if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
         _write(out / UNRECOVERED, done)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
-        done = _conclude(model, quantized, result, budget, options)
+        done = _conclude(quantized, result, budget, options)
     if done.finished and options.risk is not None:
-        others = calibration.select(unseen)
-        plan = guarantee_plan(done.plan, done.trace, done.model, others, task, options.risk)
-        done = replace(done, plan=plan)
+        plan = guarantee_plan(done.plan, done.trace, done.model, calibration.select(unseen), task, options.risk)
+        done = done.with_plan(plan)
     if out is not None:
         _write(out, done)
-    if result.state.finished:  # trained weights are worth keeping also where they miss the target
-        budget.check_met(result.best.excess, result.best.figures)
-    check_kept(done.plan, done.trace)
+    _check_met(done, result, budget, out)
     return done
 
 
-def draw_images(calibration: ImageSet, options: CompressOptions) -> tuple[ImageSet, ImageSet]:
-    """Calibration images to fit grids on, and others to measure risks on."""
-    order = np.random.RandomState(options.seed).permutation(len(calibration))
-    if len(calibration) <= options.fit_images:
-        raise MaqeeError(
-            f"{calibration.name} has {len(calibration)} images; {options.fit_images} are needed to fit grids and more "
-            "to measure risks: give more calibration images, or fit on fewer (--fit-images)."
-        )
-    fitting = calibration.select(order[: options.fit_images].tolist())
-    return fitting, calibration.select(order[options.fit_images :][: options.samples].tolist())
-
-
-def other_images(calibration: ImageSet, options: CompressOptions) -> list[int]:
-    """Indices of the calibration images that the search does not look at, for guarantees."""
-    order = np.random.RandomState(options.seed).permutation(len(calibration))
-    return [int(index) for index in order[options.fit_images + options.samples :]]
+def _completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptions:
+    """The options with what was left open: a request says what is really done."""
+    size = options.recovery.batch_size or training_batch(model.backbone)
+    recovery = replace(options.recovery, batch_size=size)
+    return replace(options, task=options.task or "classification", recovery=recovery)
 
 
 def fit_model(
@@ -203,10 +118,9 @@ def fit_model(
     return quantize(reference, images, options.method, replace(options.quantization, widths=widths))
 
 
-def load_batches(measuring: ImageSet, reference: EarlyExitModel, device: torch.device) -> Sequence[Batch]:
-    """Calibration images on the device."""
-    size = evaluation_batch(reference.backbone)
-    return list(eval_batches(measuring, reference.backbone.preprocessing, size, device))
+def load_batches(measuring: ImageSet, reference: EarlyExitModel) -> Sequence[Batch]:
+    """Calibration images on the reference's device."""
+    return list(evaluation_batches(reference, measuring))
 
 
 def _search(
@@ -243,16 +157,30 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
 
 
-def _conclude(
-    model: EarlyExitModel, quantized: QuantizedModel, result: SearchResult, budget: Budget, options: CompressOptions
-) -> Compressed:
+def _conclude(quantized: QuantizedModel, result: SearchResult, budget: Budget, options: CompressOptions) -> ReadyModel:
+    model = quantized.model
+    assert isinstance(model, EarlyExitModel)
     quantized.set_block_bits(result.best.bits)
     plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed, budget=budget)
-    return Compressed(plan, quantized, result.trace, result.state.finished)
+    discarded = any(step.kind == "recovery" and not step.accepted for step in result.state.history)
+    notes = (DISCARDED,) if discarded else ()
+    compression = Compression(plan, quantized, result.trace, result.state.finished, notes)
+    return ReadyModel(model.eval(), plan.policy, plan.task, compression)
 
 
-def _write(folder: Path, done: Compressed) -> None:
+def _write(folder: Path, done: ReadyModel) -> None:
     save_quantized(done.quantized, folder)
     done.trace.save(folder / TRACE)
     done.plan.save(folder / PLAN)
-    write_json(folder / PREPROCESSING, done.model.backbone.preprocessing.to_json())
+    write_json(folder / PREPROCESSING, done.preprocessing.to_json())
+
+
+def _check_met(done: ReadyModel, result: SearchResult, budget: Budget, out: Path | None) -> None:
+    """Complain if the budget is missed, when everything has been written."""
+    try:
+        if result.state.finished:
+            budget.check_met(result.best.excess, result.best.figures)
+        check_kept(done.plan, done.trace)
+    except MaqeeError as error:
+        kept = f" The nearest plan was kept in {out}." if out is not None else ""
+        raise MaqeeError(f"{error}{kept}") from error

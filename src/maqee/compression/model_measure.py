@@ -18,15 +18,15 @@ from torch import Tensor
 
 from maqee.apq import BitSettings, BlockRisks, Trace
 from maqee.apq.bits import BlockBits
-from maqee.compression.deviation import noise_ratio, range_deviation
+from maqee.apq.risks import EPSILON
 from maqee.compression.snapshot import load_snapshot, save_snapshot
+from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.quant import Bits, QuantizedModel
 from maqee.tasks import Task
 
 KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
 
-Batch = tuple[Tensor, Tensor]  # images and targets
 Recover = Callable[[QuantizedModel, BlockBits, Sequence[float], int], None]
 
 
@@ -70,7 +70,7 @@ class ModelMeasure:
         self.scored = scored or sum(len(images) for images, _ in batches)
         self.train_model, self.folder = recover, folder
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
-        self._inputs: list[list[Tensor]] = []  # for each batch, the inputs of all blocks in the last pass
+        self._inputs: list[list[Tensor]] = []  # for each batch, the tokens in front of all blocks in the last pass
         self._inputs_of: BlockBits | None = None
         self._terms: NDArray[np.float64] = np.zeros((0, 0, 2))  # (images, blocks, 2) terms of that pass
         self._reference_blocks: dict[int, list[Tensor]] = {}
@@ -92,14 +92,14 @@ class ModelMeasure:
         answers, drift, noise = [], [], []
         self._inputs, left = [], self.scored
         for index, (images, targets) in enumerate(self.batches):
-            inputs, outputs = self._run_blocks(self.model, images)
-            answers.append(self._answer(self.model, outputs, targets))
-            compared = zip(self._reference_outputs(index), outputs, strict=True)
+            states = self._states(self.model, images)
+            answers.append(self._answer(self.model, states[1:], targets))
+            compared = zip(self._reference_outputs(index), states[1:], strict=True)
             pairs = [(range_deviation(*pair), noise_ratio(*pair)) for pair in compared]
             drift.append(torch.stack([pair[0] for pair in pairs], dim=1).cpu())
             noise.append(torch.stack([pair[1] for pair in pairs], dim=1).cpu())
             if left > 0:
-                self._inputs.append([x[:left] for x in inputs])
+                self._inputs.append([x[:left] for x in states[:-1]])
                 left -= len(images)
         self._inputs_of = bits
         self._terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2)[: self.scored].double().numpy()
@@ -147,15 +147,12 @@ class ModelMeasure:
 
     def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> NDArray[np.float64]:
         """Terms of QID and inverse SQNR of one block's output, or of all blocks from it on, summed over a batch."""
-        backbone, total = self.model.backbone, np.zeros(2)
-        for number in range(block, (self.depth if path else block) + 1):
-            if number > block:
-                x = backbone.before(number, x)
-            x = backbone.blocks[number - 1](x)
-            wanted = reference[number - 1][: len(x)]
+        total = np.zeros(2)
+        for number, output in self.model.backbone.walk(x, block, self.depth if path else block):
+            wanted = reference[number - 1][: len(output)]
             total += [
-                float(range_deviation(wanted, x).double().sum()),
-                float(noise_ratio(wanted, x).double().sum()),
+                float(range_deviation(wanted, output).double().sum()),
+                float(noise_ratio(wanted, output).double().sum()),
             ]
         return total
 
@@ -190,14 +187,10 @@ class ModelMeasure:
 
     # --- running -----------------------------------------------------------------------------------------------------
 
-    def _run_blocks(self, model: EarlyExitModel, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs and outputs of all blocks."""
-        x, inputs, outputs = model.backbone.embedding(images), [], []
-        for number, block in enumerate(model.backbone.blocks, start=1):
-            inputs.append(model.backbone.before(number, x))
-            x = block(inputs[-1])
-            outputs.append(x)
-        return inputs, outputs
+    def _states(self, model: EarlyExitModel, images: Tensor) -> list[Tensor]:
+        """Tokens after the embedding and after every block: each block's input, and its output behind it."""
+        first = model.backbone.embedding(images)
+        return [first, *(x for _, x in model.backbone.walk(first))]
 
     def _answer(self, model: EarlyExitModel, blocks: list[Tensor], targets: Tensor) -> _Answers:
         """Every exit's confidence, loss and score."""
@@ -213,7 +206,7 @@ class ModelMeasure:
         """The full-precision model's answers, and its block outputs as far as memory allows."""
         room = KEPT_BYTES
         for index, (images, targets) in enumerate(self.batches):
-            _, outputs = self._run_blocks(self.reference, images)
+            outputs = self._states(self.reference, images)[1:]
             self._reference_answers.append(self._answer(self.reference, outputs, targets))
             room -= sum(output.numel() * output.element_size() for output in outputs)
             if room > 0:
@@ -222,7 +215,20 @@ class ModelMeasure:
     def _reference_outputs(self, index: int) -> list[Tensor]:
         if index in self._reference_blocks:
             return self._reference_blocks[index]
-        return self._run_blocks(self.reference, self.batches[index][0])[1]
+        return self._states(self.reference, self.batches[index][0])[1:]
+
+
+def range_deviation(reference: Tensor, output: Tensor) -> Tensor:
+    """`maqee.apq.risks.range_deviation` on tensors: (batch, ...) to (batch,)."""
+    ours, theirs = output.flatten(1), reference.flatten(1)
+    width = (theirs.amax(dim=1) - theirs.amin(dim=1)).clamp(min=EPSILON)
+    return ((ours.amax(dim=1) - ours.amin(dim=1)) / width - 1).square()
+
+
+def noise_ratio(reference: Tensor, output: Tensor) -> Tensor:
+    """`maqee.apq.risks.noise_ratio` on tensors: (batch, ...) to (batch,)."""
+    energy = reference.flatten(1).square().sum(dim=1).clamp(min=EPSILON)
+    return (output - reference).flatten(1).square().sum(dim=1) / energy
 
 
 def bit_settings(quantized: QuantizedModel, bits: BlockBits) -> BitSettings:

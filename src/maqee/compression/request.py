@@ -6,19 +6,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maqee.apq import Budget, SearchOptions
+from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.io import read_json, to_json, write_json
 from maqee.models.digest import weights_digest
+from maqee.runs import REQUEST
 
-if TYPE_CHECKING:
-    from maqee.compression.job import CompressOptions
-
-FILE, FORMAT, VERSION = "request.json", "maqee-compress", 1
+FORMAT, VERSION = "maqee-compress", 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Request:
 def claim(out: Path, request: Request) -> None:
     """Make the folder this request's, or complain that it belongs to another."""
     values = {"format": FORMAT, "version": VERSION, **asdict(request)}
-    path = out / FILE
+    path = out / REQUEST
     if path.exists():
         if to_json(read_json(path)) != to_json(values):
             raise MaqeeError(f"{out} holds a compression of other inputs or options: give another folder.")

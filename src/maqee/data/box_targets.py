@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from maqee.boxes import PADDING, Row, to_corners
+from maqee.data.targets import TargetKind
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 
@@ -55,6 +56,12 @@ class Boxes:
                 values = ", ".join(f"{value:g}" for value in targets[image, row].tolist())
                 return f"{len(bad)} {problem}, the first is ({values}) of {name_of(image)}"
         return ""
+
+    def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
+        """A look-up of the first column; padding stays padding."""
+        label = targets[..., 0].long()
+        other = torch.where(label == PADDING, label, table[label.clamp(min=0)])
+        return self, torch.cat([other[..., None].to(targets.dtype), targets[..., 1:]], dim=-1)
 
     def load(self, rows: Tensor, preprocessing: Preprocessing) -> Tensor:
         """As they are."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from maqee.data import transforms
 from maqee.data.images import resize_and_crop
 from maqee.data.pairs import MaskCode, Pair, read_mask
+from maqee.data.targets import TargetKind
 from maqee.models.preprocessing import Preprocessing
 from maqee.tasks.pixels import IGNORE
 
@@ -39,6 +40,12 @@ class Masks:
         values = targets[first]
         value = int(values[(values >= classes) & (values != IGNORE)][0])
         return f"{bad.numel()} masks have classes beyond 0..{classes - 1}, the first is {value} of {name_of(first)}"
+
+    def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
+        """A look-up; pixels that do not count stay so."""
+        whole = torch.full((IGNORE + 1,), IGNORE, dtype=targets.dtype, device=targets.device)
+        whole[: len(table)] = table.to(targets.dtype)
+        return self, whole[targets.long()]
 
     def load(self, rows: Tensor, preprocessing: Preprocessing) -> Tensor:
         """As they are."""
@@ -79,6 +86,13 @@ class MaskFiles(Masks):
 
     def __init__(self, pairs: Sequence[Pair], code: MaskCode) -> None:
         self.pairs, self.code = list(pairs), code
+        self.table: Tensor | None = None  # other numbers for the classes
+
+    def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
+        """The files stay as they are; their numbers are looked up when they are read."""
+        other = MaskFiles(self.pairs, self.code)
+        other.table = table if self.table is None else table[self.table]
+        return other, targets
 
     def complaint(self, targets: Tensor, classes: int, name_of: Callable[[int], str]) -> str:
         """Pixels are checked when they are read."""
@@ -88,7 +102,8 @@ class MaskFiles(Masks):
         """(n, height, width) at the model's size."""
         with ThreadPoolExecutor() as pool:
             masks = list(pool.map(lambda row: self._decode(self.pairs[row], preprocessing), rows.tolist()))
-        return torch.from_numpy(np.stack(masks))
+        found = torch.from_numpy(np.stack(masks))
+        return found if self.table is None else MASKS.relabel(found, self.table)[1]
 
     def _decode(self, pair: Pair, preprocessing: Preprocessing) -> np.ndarray:
         mask = Image.fromarray(read_mask(pair, self.code))

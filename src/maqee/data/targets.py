@@ -40,6 +40,9 @@ class TargetKind(Protocol):
     def load(self, rows: Tensor, preprocessing: Preprocessing) -> Tensor:
         """The targets that rows of the set's tensor stand for: the rows themselves, or what lies in files."""
 
+    def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
+        """The same targets with class i called table[i], and their kind."""
+
     def fit(self, targets: Tensor, preprocessing: Preprocessing) -> Tensor:
         """Follow the image from the size it was loaded at to the model's."""
 
@@ -68,6 +71,10 @@ class Labels:
         return (
             f"{bad.numel()} labels are outside 0..{classes - 1}, the first is {int(targets[first])} of {name_of(first)}"
         )
+
+    def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
+        """A look-up."""
+        return self, table[targets]
 
     def load(self, rows: Tensor, preprocessing: Preprocessing) -> Tensor:
         """As they are."""

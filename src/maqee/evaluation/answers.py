@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from maqee.data import ImageSet, eval_batches
-from maqee.exits import EarlyExitModel, Policy
-from maqee.models import Backbone
+from maqee.exits import Network, all_outputs, backbone_of, exit_blocks_of
 from maqee.models.preprocessing import Preprocessing
+from maqee.policy import Policy
 from maqee.tasks import Task
 
 
@@ -55,7 +55,7 @@ class Example:
 
 
 @torch.inference_mode()
-def answer(network: EarlyExitModel | Backbone, policy: Policy, data: ImageSet, index: int, task: Task) -> Example:
+def answer(network: Network, policy: Policy, data: ImageSet, index: int, task: Task) -> Example:
     """Run every exit on one image.
 
     Args:
@@ -66,15 +66,11 @@ def answer(network: EarlyExitModel | Backbone, policy: Policy, data: ImageSet, i
         task: what is predicted.
     """
     device = next(network.parameters()).device
-    backbone = network.backbone if isinstance(network, EarlyExitModel) else network
+    backbone = backbone_of(network)
     [(images, target)] = eval_batches(data.select([index]), backbone.preprocessing, 1, device)
-    if isinstance(network, EarlyExitModel):
-        blocks, outputs = network.exit_blocks, network.forward_all(images).outputs
-    else:
-        blocks, outputs = (network.depth,), [network(images)]
-    outputs = [output.float() for output in outputs]
-    sure = torch.stack([task.confidence(output) for output in outputs])  # (exits + 1, 1)
-    taken = int(policy.choose(sure[:-1]))
+    blocks, outputs = exit_blocks_of(network), all_outputs(network, images)
+    sure = torch.cat([task.confidence(output) for output in outputs]).cpu()  # (exits + 1,)
+    taken = int(policy.choose(sure[None, :-1].numpy())[0])
     answers = tuple(
         Answer(
             block=block,

@@ -10,8 +10,7 @@ import torch
 
 from maqee.apq.cost import FULL, Bits, BitSettings, part_bops, part_reach, utilization
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel, add_exits
-from maqee.io import read_json
+from maqee.exits import EarlyExitModel, Network, add_exits, backbone_of, exit_blocks_of, has_exits
 from maqee.models import Backbone, load_backbone, presets
 from maqee.models.config import as_pair
 from maqee.models.load import on_meta
@@ -46,8 +45,7 @@ def cost_report(
         num_classes: of every classifier; the model's own when left out, and none at all with 0.
     """
     network = _network(model, exits, image_size, final, num_classes)
-    backbone = network.backbone if isinstance(network, EarlyExitModel) else network
-    blocks = network.exit_blocks if isinstance(network, EarlyExitModel) else (backbone.depth,)
+    backbone, blocks = backbone_of(network), exit_blocks_of(network)
     if exit_mass is None:
         exit_mass = [0.0] * (len(blocks) - 1) + [1.0]
     bits = BitSettings(
@@ -87,7 +85,7 @@ def cost_report(
 
 def _network(
     model: str | Backbone | EarlyExitModel, exits: str, image_size: int | None, final: str | None, classes: int | None
-) -> Backbone | EarlyExitModel:
+) -> Network:
     if isinstance(model, EarlyExitModel):
         return model
     plain = exits == "none" and final is None
@@ -98,23 +96,14 @@ def _network(
             changes |= {} if classes is None else {"num_classes": classes}
             model = on_meta(type(config)(**{**vars(config), **changes}))
         else:
-            stored = _stored_exits(Path(model))
-            if stored is not None and plain:
-                return stored
+            if plain and has_exits(model):
+                return EarlyExitModel.load(Path(model))
             model = load_backbone(model, num_classes=classes, image_size=image_size)
     if plain:
         return model
     with torch.device("meta"):
         empty = on_meta(model.config)
         return EarlyExitModel(empty, (), (), final) if exits == "none" else add_exits(empty, exits, final=final)
-
-
-def _stored_exits(folder: Path) -> EarlyExitModel | None:
-    """The early-exit model in a folder, if there is one."""
-    path = folder / "config.json"
-    if not path.is_file() or read_json(path).get("exits") is None:
-        return None
-    return EarlyExitModel.load(folder)
 
 
 def parse_bits(text: str) -> Bits:

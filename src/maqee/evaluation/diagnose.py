@@ -19,20 +19,19 @@ from torch import Tensor
 from maqee.apq import Plan
 from maqee.apq.theory.diagnosis import Diagnosis, diagnose
 from maqee.apq.theory.error import BlockErrors, measure_blocks
-from maqee.compression.job import CompressOptions, draw_images
-from maqee.compression.model_measure import Batch
-from maqee.compression.request import FILE as REQUEST
-from maqee.compression.run_folder import SOURCE, find_model, is_compressed, load
-from maqee.data import ImageSet, eval_batches, open_data
+from maqee.data import ImageSet, eval_batches, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.compressed import about_run
-from maqee.evaluation.record import evaluation_batch
-from maqee.exits import EarlyExitModel
+from maqee.evaluation.calibration import draw_images
+from maqee.evaluation.compressed import about_plan
+from maqee.evaluation.record import Batch, evaluation_batch
+from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import read_json
 from maqee.models.digest import weights_digest
 from maqee.progress import steps
+from maqee.runs import REQUEST, SOURCE, is_compressed, model_folder, read_source, require_data
+from maqee.runtime.load import load
 from maqee.tasks import Task, tasks
 
 Floats = NDArray[np.float64]
@@ -59,13 +58,13 @@ class States:
 
 
 def diagnose_run(
-    run: Path, path: Path | None = None, model: Path | None = None, images: int = 256, device: str | None = None
+    run: Path, data_root: Path | None = None, model: Path | None = None, images: int = 256, device: str | None = None
 ) -> dict[str, Any]:
     """Every theorem on calibration images that the search used; `violated` says what does not hold, if anything.
 
     Args:
         run: a folder written by `maqee compress`.
-        path: where the data lies now.
+        data_root: where the data lie now; where they lay when left out.
         model: where the full-precision model lies now.
         images: how many calibration images to look at.
         device: the GPU if there is one.
@@ -73,13 +72,12 @@ def diagnose_run(
     if not is_compressed(run):
         raise MaqeeError(f"{run} holds no compressed model: give a folder written by maqee compress.")
     if images < 1:
-        raise MaqeeError(f"--images {images} must be at least 1.")
+        raise MaqeeError(f"images: {images} must be at least 1.")
     compressed = load(run)
-    plan, source = compressed.plan, read_json(run / SOURCE)
+    plan = compressed.plan
     task = tasks[plan.task]
-    reference = load_reference(run, plan, model or source.get("model"))
-    where = source["data"]
-    splits = open_data(where["data"], path or where["path"], where["holdout"], where["seed"])
+    reference = load_reference(run, plan, model or read_source(run).get("model"))
+    splits = open_source(require_data(run, path=data_root), reference.backbone)
     data = searched_images(run, splits.calibration)
     data = data.select(range(min(images, len(data))))
     target = pick_device(device)
@@ -87,7 +85,10 @@ def diagnose_run(
     states = measure_states(reference.to(target), compressed.model.to(target), batches, task)
     diagnosis = diagnose_states(states, plan)
     return {
-        **about_run(run, plan, data),
+        "run": run.name,
+        "data": data.name,
+        "images": len(data),
+        **about_plan(plan),
         "accuracy_is": "simulated",
         "violated": _violated(diagnosis),
         "sensitivity": states.sensitivity.tolist(),
@@ -99,16 +100,16 @@ def diagnose_run(
 def load_reference(run: Path, plan: Plan, model: Path | str | None) -> EarlyExitModel:
     """The full-precision model that a plan was made for, known by the hash of its weights."""
     if model is None:
-        raise MaqeeError(f"{run / SOURCE} does not say where the full-precision model lies: give its folder (--model).")
+        raise MaqeeError(f"{run / SOURCE} does not say where the full-precision model lies: name its folder (model).")
     if not Path(model).is_dir():
-        raise MaqeeError(f"The full-precision model is no longer at {model}: give its folder (--model).")
-    folder, _ = find_model(Path(model))
-    reference = EarlyExitModel.load(folder, tasks[plan.task].confidence).eval()
+        raise MaqeeError(f"The full-precision model is no longer at {model}: name its folder (model).")
+    folder = model_folder(Path(model))
+    reference = load_with_exits(folder, tasks[plan.task].confidence).eval()
     digest = weights_digest(reference)
     if digest != plan.checkpoint:
         raise MaqeeError(
             f"{folder} holds other weights ({digest}) than {run} was made from ({plan.checkpoint}): "
-            "give the folder of the model that was compressed (--model)."
+            "give the folder of the model that was compressed (model)."
         )
     return reference
 
@@ -117,11 +118,10 @@ def searched_images(run: Path, calibration: ImageSet) -> ImageSet:
     """The calibration images that the search measured risks on, in its order."""
     request = run / REQUEST if (run / REQUEST).is_file() else run.parent / REQUEST  # of "unrecovered" one further up
     options = read_json(request).get("choices", {}).get("options", {})
-    try:
-        drawn = CompressOptions(**{name: options[name] for name in ("fit_images", "samples", "seed")})
-    except KeyError as error:
-        raise MaqeeError(f"{request}: choices.options.{error.args[0]} is missing: restore the file.") from error
-    return draw_images(calibration, drawn)[1]
+    for name in ("fit_images", "samples", "seed"):
+        if name not in options:
+            raise MaqeeError(f"{request}: choices.options.{name} is missing: restore the file.")
+    return draw_images(calibration, options["fit_images"], options["samples"], options["seed"])[1]
 
 
 @torch.inference_mode()
@@ -133,7 +133,7 @@ def measure_states(
     norms: list[Floats] = []
     for images, targets in batches:
         exact, rounded = _walk(reference, images), _walk(quantized, images)
-        crossed = [_block(reference, number, x) for number, x in enumerate(rounded[:-1], start=1)]
+        crossed = [reference.backbone.run_block(number, x) for number, x in enumerate(rounded[:-1], start=1)]
         norms.append(np.stack([np.linalg.norm(_flat(x), axis=1) for x in exact[1:]], axis=1))
         before, after = _predict(reference, exact[1:]), _predict(quantized, rounded[1:])
         parts.append(
@@ -190,18 +190,10 @@ def _violated(diagnosis: Diagnosis) -> str | None:
     return None
 
 
-def _block(model: EarlyExitModel, number: int, x: Tensor) -> Tensor:
-    """Block `number` with what stands in front of it."""
-    output: Tensor = model.backbone.blocks[number - 1](model.backbone.before(number, x))
-    return output
-
-
 def _walk(model: EarlyExitModel, images: Tensor) -> list[Tensor]:
     """States after blocks 0 (patch embedding) to L."""
-    states: list[Tensor] = [model.backbone.embedding(images)]
-    for number in range(1, model.backbone.depth + 1):
-        states.append(_block(model, number, states[-1]))
-    return states
+    first = model.backbone.embedding(images)
+    return [first, *(x for _, x in model.backbone.walk(first))]
 
 
 def _predict(model: EarlyExitModel, blocks: list[Tensor]) -> list[Tensor]:

@@ -15,19 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maqee.data import ImageSet, Splits, eval_batches, open_data
+from maqee.data import ImageSet, Splits, eval_batches, open_source
 from maqee.data.transforms import prepare
 from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.networks import Network, load_network, short_name
 from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
-from maqee.exits import EarlyExitModel, backbone_of
+from maqee.evaluation.record import measure_batches
+from maqee.exits import Network, backbone_of, exit_blocks_of, load_network
 from maqee.io import read_json, write_json
 from maqee.models.digest import weights_digest
 from maqee.models.preprocessing import Preprocessing
 from maqee.progress import steps
 from maqee.quant import quantize
+from maqee.runs import DataSource, short_name
 from maqee.tasks import tasks
 
 FORMAT, VERSION = "maqee-quantization", 1
@@ -73,7 +74,8 @@ def compare_quantization(
     target = pick_device(device)
     network = load_network(model)
     preprocessing = _preprocessing(network, resize)
-    splits = open_data(data, data_root)
+    root = None if data_root is None else Path(data_root)
+    splits = open_source(DataSource(data, root), backbone_of(network))
     _check_data(network, splits, images)
     result = _begin(model, network, splits, preprocessing, out)
     done = {tuple(row[name] for name in IDENTITY) for row in result["rows"]}
@@ -161,28 +163,15 @@ def _measure(
         fitted = quantized.model  # type: ignore[assignment]
     else:
         fit_seconds = 0.0
-    accuracy = _accuracies(fitted, batches)
+    found = measure_batches(fitted, batches, tasks["classification"]).exits
     return {
         **{name: getattr(case, name) for name in IDENTITY},
-        "accuracy": accuracy,
+        "accuracy": [round(metric.compute(), 6) for metric in found],
         "accuracy_is": "full precision" if case.seed is None else "simulated",
         "device": device.type,
         "fit_seconds": round(fit_seconds, 3),
         "seconds": round(time.perf_counter() - start, 3),
     }
-
-
-@torch.inference_mode()
-def _accuracies(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[float]:
-    """Top-1 accuracy of every exit in order, full depth last."""
-    task = tasks["classification"]
-    blocks = network.exit_blocks if isinstance(network, EarlyExitModel) else (network.depth,)
-    metrics = [task.metric() for _ in blocks]
-    for images, targets in batches:
-        outputs = network.forward_all(images).outputs if isinstance(network, EarlyExitModel) else [network(images)]
-        for metric, output in zip(metrics, outputs, strict=True):
-            metric.update(output, targets)
-    return [round(metric.compute(), 6) for metric in metrics]
 
 
 def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
@@ -201,11 +190,6 @@ def _check_data(network: Network, splits: Splits, images: int) -> None:
         raise MaqeeError(
             f"{splits.test.name} has {splits.test.kind.name}, and here only accuracy is measured: use maqee baselines, "
             "which knows every task."
-        )
-    if len(splits.test.classes) != config.num_classes:
-        raise MaqeeError(
-            f"The model has {config.num_classes} classes and {splits.test.name} has {len(splits.test.classes)}: "
-            "give a model that was trained on this data."
         )
     if images > len(splits.calibration):
         raise MaqeeError(
@@ -232,14 +216,14 @@ def _begin(
         "preprocessing": {
             name: list(value) if isinstance(value, tuple) else value for name, value in preprocessing.to_json().items()
         },
-        "exit_blocks": list(network.exit_blocks if isinstance(network, EarlyExitModel) else (network.depth,)),
+        "exit_blocks": list(exit_blocks_of(network)),
     }
     if out is None or not out.exists():
         return {"model": short_name(model), **header, "rows": [], "summary": [], "environments": []}
     found = read_json(out)
     for name, value in header.items():
         if found.get(name) != value:
-            raise MaqeeError(f"{out} holds other figures ({name} is not {value}): give another --out or remove it.")
+            raise MaqeeError(f"{out} holds other figures ({name} is not {value}): give another file or remove it.")
     if not all(isinstance(found.get(name), list) for name in ("rows", "summary", "environments")) or not all(
         set(IDENTITY) | {"accuracy", "fit_seconds"} <= set(row) for row in found["rows"]
     ):

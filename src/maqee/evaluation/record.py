@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from maqee.apq.cost import BitSettings, bops, total_macs, utilization
 from maqee.data import ImageSet, eval_batches
+from maqee.evaluation.results import PolicyFigures
 from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
 from maqee.models import Backbone
 from maqee.policy import Policy
@@ -134,8 +134,8 @@ def metric_figures(task: Task, metric: Metric) -> dict[str, float]:
 
 
 def figures_under(
-    model: EarlyExitModel, record: ExitRecord, policy: Policy, bits: BitSettings, metric: Mapping[str, float]
-) -> dict[str, Any]:
+    model: EarlyExitModel, record: ExitRecord, policy: Policy, bits: BitSettings, metrics: Mapping[str, float]
+) -> PolicyFigures:
     """A policy's metric, mean exit and cost.
 
     Args:
@@ -143,18 +143,31 @@ def figures_under(
         record: what decides who leaves where.
         policy: the thresholds.
         bits: of every part.
-        metric: figures by name.
+        metrics: figures by name.
     """
     chosen = policy.choose(record.confidence[:, :-1])
     mass = np.bincount(chosen, minlength=model.num_exits + 1) / chosen.size
-    blocks = np.asarray(model.exit_blocks)
     reach = utilization(mass.tolist(), model.exit_blocks, model.backbone.depth)
     parts = model.parts()
-    return {
-        "thresholds": list(policy.thresholds),
-        **metric,
-        "mean_exit": round(float(mass @ blocks), 4),
-        "exit_mass": [round(float(share), 6) for share in mass],
-        "macs": total_macs(parts, reach),
-        "bops": bops(parts, bits, reach),
-    }
+    cost = bops(parts, bits, reach)
+    return PolicyFigures(
+        thresholds=policy.thresholds,
+        metrics=metrics,
+        mean_exit=round(float(mass @ np.asarray(model.exit_blocks)), 4),
+        exit_mass=tuple(round(float(share), 6) for share in mass),
+        macs=total_macs(parts, reach),
+        bops=cost,
+        share_of_full_precision=cost / bops(parts, BitSettings.uniform(32, 32, model.backbone.depth)),
+    )
+
+
+def measure_policies(
+    model: EarlyExitModel, data: ImageSet, task: Task, bits: BitSettings, policies: Sequence[Policy], show: bool = False
+) -> tuple[Measured, list[PolicyFigures]]:
+    """Every exit, and the figures of every policy, from one pass."""
+    measured = measure_exits(model, data, task, policies, show=show)
+    rows = [
+        figures_under(model, measured.record, policy, bits, metric_figures(task, metric))
+        for policy, metric in zip(policies, measured.policies, strict=True)
+    ]
+    return measured, rows

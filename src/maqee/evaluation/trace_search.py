@@ -30,10 +30,10 @@ from maqee.apq import (
     policy_figures,
 )
 from maqee.apq.exact import check_exits
-from maqee.compression.job import PLAN, TRACE
 from maqee.compression.solvers import search_options
 from maqee.errors import MaqeeError
 from maqee.policy import NEVER
+from maqee.runs import PLAN, TRACE
 from maqee.tasks import tasks
 
 DROPS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.026, 0.035, 0.05, 0.07, 0.1)  # of the full-precision metric
@@ -41,7 +41,7 @@ LAMBDAS = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedTrace:
     """A trace, and the plan it belongs to where there is one.
 
     Attributes:
@@ -71,7 +71,7 @@ class Recorded:
         return measure_scales(self.trace, self.trace, options) if self.plan is None else self.plan.scales
 
 
-def open_trace(path: Path, against: Path | None = None) -> Recorded:
+def open_trace(path: Path, against: Path | None = None) -> RecordedTrace:
     """Read a trace, and the plan beside it or another one to compare with.
 
     Args:
@@ -82,11 +82,11 @@ def open_trace(path: Path, against: Path | None = None) -> Recorded:
     trace = Trace.load(place)
     beside = place.parent / PLAN
     if against is None and not beside.is_file():
-        return Recorded(trace, None, place)
+        return RecordedTrace(trace, None, place)
     chosen = beside if against is None else against / PLAN if against.is_dir() else against
     plan = Plan.load(chosen)
     check_same(plan, trace, str(chosen), str(place))
-    return Recorded(trace, plan, place)
+    return RecordedTrace(trace, plan, place)
 
 
 def check_same(plan: Plan, trace: Trace, plan_name: str, trace_name: str) -> None:
@@ -112,7 +112,7 @@ def _all_bits(bits: BitSettings) -> list[Any]:
     return [list(bits.weights), bits.activations, bits.patch, bits.classifier, bits.head, bits.merge]
 
 
-def find_thresholds(recorded: Recorded, budget: Budget, solver: str, lambda_outer: float) -> dict[str, Any]:
+def find_thresholds(recorded: RecordedTrace, budget: Budget, solver: str, lambda_outer: float) -> dict[str, Any]:
     """The best policy within a budget, beside the plan's and full depth; all simulated, on calibration images."""
     trace, options = recorded.trace, recorded.options(solver, lambda_outer)
     scales, exact = recorded.scales(options), solver == "exact"
@@ -134,7 +134,7 @@ def find_thresholds(recorded: Recorded, budget: Budget, solver: str, lambda_oute
 
 
 def find_frontier(
-    recorded: Recorded, solver: str, drops: Sequence[float] = DROPS, lambdas: Sequence[float] = LAMBDAS
+    recorded: RecordedTrace, solver: str, drops: Sequence[float] = DROPS, lambdas: Sequence[float] = LAMBDAS
 ) -> dict[str, Any]:
     """What accuracy costs: the cheapest policy for each of several metrics, and the best one at several prices."""
     trace, exact = recorded.trace, solver == "exact"
@@ -174,7 +174,9 @@ def policy_row(trace: Trace, name: str, thresholds: Sequence[float]) -> dict[str
     }
 
 
-def revised_plan(recorded: Recorded, budget: Budget, solver: str, lambda_outer: float, found: dict[str, Any]) -> Plan:
+def revised_plan(
+    recorded: RecordedTrace, budget: Budget, solver: str, lambda_outer: float, found: dict[str, Any]
+) -> Plan:
     """The recorded plan with the thresholds that `find_thresholds` found.
 
     A guarantee was about the old ones, so it does not come along.
@@ -196,7 +198,7 @@ def revised_plan(recorded: Recorded, budget: Budget, solver: str, lambda_outer: 
     )
 
 
-def _about(recorded: Recorded, solver: str) -> dict[str, Any]:
+def _about(recorded: RecordedTrace, solver: str) -> dict[str, Any]:
     trace = recorded.trace
     return {
         "samples": trace.samples,

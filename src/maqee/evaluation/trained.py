@@ -3,124 +3,82 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from maqee.apq.cost import BitSettings, total_macs, utilization
-from maqee.data import ImageSet, open_data
+from maqee.data import open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.errors import MaqeeError
-from maqee.evaluation.record import Measured, evaluate_exits, measure_exits, metric_figures, policy_figures
-from maqee.exits import NEVER, EarlyExitModel, Policy
-from maqee.io import read_json
-from maqee.models import load_backbone
+from maqee.evaluation.record import Measured, measure_exits, measure_policies, metric_figures
+from maqee.evaluation.results import Evaluation, ExitFigures
+from maqee.exits import EarlyExitModel, load_network
+from maqee.exits.network import backbone_of
+from maqee.policy import NEVER, Policy
+from maqee.runs import require_data, require_recipe, stage_folder
 from maqee.tasks import Task, tasks
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, NEVER)
 
 
-def evaluate_run(
+def evaluate_trained(
     run: Path,
-    path: Path | None = None,
+    data_root: Path | None = None,
     split: str = "test",
     stage: str | None = None,
     device: str | None = None,
     task: str | None = None,
-) -> dict[str, Any]:
+) -> Evaluation:
     """The metric of every exit, and of a shared threshold, of a finished training run.
 
     All figures are in full precision. Those of policies are simulated: chosen from the outputs of all exits, which
-    `EarlyExitModel.run` reproduces by really stopping.
-
-    Args:
-        run: the run's folder.
-        path: where the data lies now.
-        split: "test" or "calibration".
-        stage: the stage to evaluate, the last one when left out.
-        device: the GPU if there is one, when left out.
-        task: another name for the recipe's task, with another confidence.
+    `EarlyExitModel.run` reproduces by really stopping. The arguments are those of `maqee.evaluate`.
     """
-    recipe = read_run(run)
-    folder, source = stage_folder(run, stage), recipe["data"]
-    data = open_split(source["name"], path or source["path"], source["holdout"], recipe["seed"], split)
-    target = pick_device(device)
+    recipe = require_recipe(run)
+    folder = stage_folder(run, stage)
     chosen = tasks[task or recipe["task"]]
+    network = load_network(folder, chosen.confidence).to(pick_device(device))
+    data = open_split(require_data(run, path=data_root), backbone_of(network), split)
     data.require(chosen.targets, chosen.name)
-    result: dict[str, Any] = {
-        "run": recipe["name"],
-        "stage": folder.name,
-        "seed": recipe["seed"],
-        "data": data.name,
-        "images": len(data),
-        "task": chosen.name,
-        "metric": chosen.metric_name,
-        "precision": "float32",
-        "environment": describe_environment(),
-        "policies": [],
-    }
-    if read_json(folder / "config.json").get("exits") is None:
-        backbone = load_backbone(folder).to(target)
-        figures = evaluate_exits(backbone, data, chosen)
-        metric = figures[f"{chosen.metric_name}@{backbone.depth}"]
-        row = {"block": backbone.depth, chosen.metric_name: metric, "macs": total_macs(backbone.parts())}
-        return result | {"exits": [row]}
-    model = EarlyExitModel.load(folder, chosen.confidence).to(target)
-    policies = [Policy.same(threshold, model.num_exits) for threshold in THRESHOLDS] if model.num_exits else []
-    measured = measure_exits(model, data, chosen, policies, show=True)
-    bits = BitSettings.uniform(32, 32, model.backbone.depth)
-    return result | {
-        "exits": _exit_rows(model, measured, chosen),
-        "policies": [
-            policy_figures(model, measured.record, policy, bits, metric_figures(chosen, metric))
-            for policy, metric in zip(policies, measured.policies, strict=True)
-        ],
-        "policies_are": "simulated",
-    }
+    facts = {"stage": folder.name, "precision": "float32"}
+    if isinstance(network, EarlyExitModel):
+        thresholds = THRESHOLDS if network.num_exits else ()
+        policies = [Policy.same(threshold, network.num_exits) for threshold in thresholds]
+        bits = BitSettings.uniform(32, 32, network.backbone.depth)
+        measured, rows = measure_policies(network, data, chosen, bits, policies, show=True)
+        exits, facts = _exit_rows(network, measured, chosen), facts | {"policies_are": "simulated"}
+    else:
+        [metric] = measure_exits(network, data, chosen, show=True).exits
+        macs = total_macs(network.parts())
+        exits, rows = [ExitFigures(block=network.depth, metrics=metric_figures(chosen, metric), macs=macs)], []
+    return Evaluation(
+        run=recipe["name"],
+        data=data.name,
+        images=len(data),
+        task=chosen.name,
+        metric=chosen.metric_name,
+        seed=recipe["seed"],
+        exits=tuple(exits),
+        policies=tuple(rows),
+        facts=facts,
+        environment=describe_environment(),
+    )
 
 
-def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[dict[str, Any]]:
+def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[ExitFigures]:
     """One row an exit; its cost is that of a model which always leaves there."""
     rows = []
     for index, block in enumerate(model.exit_blocks):
         mass = [float(other == index) for other in range(len(model.exit_blocks))]
         reach = utilization(mass, model.exit_blocks, model.backbone.depth)
+        record = measured.record
         rows.append(
-            {
-                "block": block,
-                "head": (*model.kinds, model.final_kind or "backbone")[index],
-                **metric_figures(task, measured.exits[index]),
-                "score": round(float(measured.record.score[index].mean()), 6),
-                "loss": round(float(measured.record.loss[index].mean()), 6),
-                "confidence": round(float(measured.record.confidence[index].mean()), 6),
-                "macs": total_macs(model.parts(), reach),
-            }
+            ExitFigures(
+                block=block,
+                head=(*model.kinds, model.final_kind or "backbone")[index],
+                metrics=metric_figures(task, measured.exits[index]),
+                score=round(float(record.score[:, index].mean(dtype=float)), 6),
+                loss=round(float(record.loss[:, index].mean(dtype=float)), 6),
+                confidence=round(float(record.confidence[:, index].mean(dtype=float)), 6),
+                macs=total_macs(model.parts(), reach),
+            )
         )
     return rows
-
-
-def read_run(run: Path) -> dict[str, Any]:
-    """The recipe that a run was trained by."""
-    recipe = read_json(run / "recipe.json").get("recipe")
-    if not isinstance(recipe, dict):
-        raise MaqeeError(f"{run / 'recipe.json'} holds no recipe: give a folder written by maqee train.")
-    return recipe
-
-
-def stage_folder(run: Path, stage: str | None) -> Path:
-    """The folder of a finished stage; the last one when left out."""
-    finished = sorted(path.parent for path in run.glob("*/stage.json"))
-    if not finished:
-        raise MaqeeError(f"{run} holds no finished stage: let maqee train go on.")
-    if stage is None:
-        return finished[-1]
-    if run / stage not in finished:
-        raise MaqeeError(f"{run} has no finished stage {stage!r}: choose {', '.join(path.name for path in finished)}.")
-    return run / stage
-
-
-def open_split(name: str, path: Path | str | None, holdout: int | None, seed: int, split: str) -> ImageSet:
-    """The test or the calibration images, split off as in training."""
-    if split not in ("test", "calibration"):
-        raise MaqeeError(f"--split {split!r} is not one of test, calibration.")
-    splits = open_data(name, path, holdout, seed)
-    return splits.test if split == "test" else splits.calibration

@@ -11,15 +11,12 @@ import torch
 from torch import nn
 
 from maqee.errors import MaqeeError
-from maqee.evaluation.networks import load_network
-from maqee.exits import EarlyExitModel, backbone_of
+from maqee.exits import EarlyExitModel, Network, backbone_of, load_network
 from maqee.exits.placement import default_positions, head_kinds
-from maqee.models import Backbone, SwinConfig, ViTConfig, presets
+from maqee.models import SwinConfig, ViTConfig, presets
 from maqee.models.config import BackboneConfig
 from maqee.models.load import build_backbone, on_meta
 from maqee.quant import QuantSettings, methods, quantize
-
-Network = Backbone | EarlyExitModel
 
 
 def describe_quantization(
@@ -87,7 +84,7 @@ def _network(model: str | Path, exits: str) -> Network:
     if exits == "none":
         return network
     if isinstance(network, EarlyExitModel):
-        raise MaqeeError(f"{name} has exits already: leave --exits out.")
+        raise MaqeeError(f"{name} has exits already: leave exits out.")
     positions = default_positions(network)
     with torch.device("meta"):
         return EarlyExitModel(on_meta(network.config), positions, head_kinds(exits, network, len(positions)))

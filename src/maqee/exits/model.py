@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.exits.heads import ExitHead, build_head
 from maqee.exits.placement import default_positions, final_kind, head_kinds
-from maqee.exits.segment import Kept, Segment, SegmentOutput
+from maqee.exits.segment import Confidence, RunSegment, Segment
 from maqee.io import read_json, write_json
 from maqee.models import Backbone
-from maqee.models.load import EARLY_EXIT_FORMAT, VERSION, backbone_from_json, backbone_to_json, check_state
+from maqee.models.backbone import VERSION
+from maqee.models.load import EARLY_EXIT_FORMAT, backbone_from_json, check_state
 from maqee.parts import Part
 from maqee.policy import Policy
 from maqee.tasks.classification import max_probability
 from maqee.tensors import read_tensors, write_tensors
-
-Confidence = Callable[[Tensor], Tensor]
-RunSegment = Callable[[Tensor, Kept], SegmentOutput]
 
 
 class AllOutputs(NamedTuple):
@@ -57,7 +55,7 @@ class EarlyExitModel(nn.Module):
 
     Args:
         backbone: the network.
-        positions: 1-based blocks after which the heads sit, ascending, before the last block; none only with `final`.
+        positions: 1-based blocks after which the heads sit, ascending, before the last block; may be empty.
         kinds: the head kind at each position.
         final: a head kind that replaces the backbone's own norm and classifier after the last block.
         confidence: maps predictions to one number a sample; a task supplies its own.
@@ -80,7 +78,7 @@ class EarlyExitModel(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.positions = _check_positions(positions, kinds, backbone.depth, final)
+        self.positions = _check_positions(positions, kinds, backbone.depth)
         self.kinds = tuple(kinds)
         self.final_kind = final
         self.confidence = confidence
@@ -136,9 +134,7 @@ class EarlyExitModel(nn.Module):
         heads = {block: index for index, block in enumerate(self.exit_blocks)}
         outputs: list[Tensor] = []
         seen: list[Tensor] = []
-        x = self.backbone.embedding(images)
-        for number, block in enumerate(self.backbone.blocks, start=1):
-            x = block(self.backbone.before(number, x))
+        for number, x in self.backbone.walk(self.backbone.embedding(images)):
             seen.append(x)
             if number == self.backbone.depth or (number in heads and not only_final):
                 outputs.append(self.predict(heads[number], seen))
@@ -184,8 +180,7 @@ class EarlyExitModel(nn.Module):
         """Decide by another confidence from now on."""
         self.confidence = confidence
         for segment in self.segments:
-            if isinstance(segment, Segment):
-                segment.confidence = confidence
+            segment.use_confidence(confidence)
 
     def compilable(self) -> list[nn.Module]:
         """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
@@ -200,15 +195,16 @@ class EarlyExitModel(nn.Module):
             body.append(Part(f"exit {block} head ({kind})", "head", head.macs(), block))
         return body if self.final_kind else [*body, classifier]
 
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors; `load` reads them back."""
+    def to_json(self) -> dict[str, Any]:
+        """What, with the state dict, makes the model again."""
         exits = [{"block": block, "head": kind} for block, kind in zip(self.positions, self.kinds, strict=True)]
         values = {"exits": exits, "final": self.final_kind}
+        return {**self.backbone.to_json(), **values, "format": EARLY_EXIT_FORMAT, "version": VERSION}
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors; `load` reads them back."""
         write_tensors(folder / "model.safetensors", self.state_dict())
-        write_json(
-            folder / "config.json",
-            {**backbone_to_json(self.backbone), **values, "format": EARLY_EXIT_FORMAT, "version": VERSION},
-        )
+        write_json(folder / "config.json", self.to_json())
 
     @classmethod
     def load(cls, folder: Path, confidence: Confidence = max_probability) -> EarlyExitModel:
@@ -249,6 +245,8 @@ def add_exits(
         confidence: maps predictions to one number a sample.
     """
     chosen = tuple(positions) if positions is not None else default_positions(backbone)
+    if not chosen:
+        raise MaqeeError(f"No exits were asked for: give positions within 1..{backbone.depth - 1}.")
     kinds = head_kinds(scheme, backbone, len(chosen))
     model = EarlyExitModel(backbone, chosen, kinds, final or final_kind(scheme), confidence)
     for index in range(len(model.heads)):
@@ -256,13 +254,13 @@ def add_exits(
     return model
 
 
-def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int, final: str | None) -> tuple[int, ...]:
+def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int) -> tuple[int, ...]:
     if len(positions) != len(kinds):
         raise MaqeeError(f"There are {len(positions)} exit positions and {len(kinds)} head kinds: give one kind each.")
-    if not positions and final is not None:
+    if not positions:
         return ()
     ascending = all(a < b for a, b in itertools.pairwise(positions))
-    if not positions or not ascending or positions[0] < 1 or positions[-1] >= depth:
+    if not ascending or positions[0] < 1 or positions[-1] >= depth:
         raise MaqeeError(f"Exit positions {list(positions)} must ascend within 1..{depth - 1}.")
     return tuple(positions)
 

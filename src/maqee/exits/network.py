@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from maqee.errors import MaqeeError
-from maqee.exits.model import Confidence, EarlyExitModel
+from maqee.exits.model import EarlyExitModel
+from maqee.exits.segment import Confidence
 from maqee.io import read_json
 from maqee.models import Backbone, load_backbone
 from maqee.models.load import backbone_from_json, save_backbone

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from maqee.exits.heads import ExitHead
 from maqee.models import Backbone
 
+Confidence = Callable[[Tensor], Tensor]  # predictions to one number a sample
 Kept = Mapping[int, Tensor]  # tokens of earlier blocks that some head reads, by block number
 
 
@@ -27,6 +28,16 @@ class SegmentOutput(NamedTuple):
     kept: dict[int, Tensor]
     output: Tensor
     confidence: Tensor
+
+
+class RunSegment(Protocol):
+    """The road from one exit to the next, however it is executed."""
+
+    def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
+        """Images, or tokens in front of its first block, to the decision at its end."""
+
+    def use_confidence(self, confidence: Confidence) -> None:
+        """Decide by another confidence from now on."""
 
 
 class Segment:
@@ -48,7 +59,7 @@ class Segment:
         last: int,
         read: frozenset[int],
         head: ExitHead | None,
-        confidence: Callable[[Tensor], Tensor],
+        confidence: Confidence,
     ) -> None:
         self.backbone, self.first, self.last, self.read = backbone, first, last, read
         self.head, self.confidence = head, confidence
@@ -61,14 +72,16 @@ class Segment:
 
     def walk(self, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """The blocks alone."""
-        if self.first == 1:
-            x = self.backbone.embedding(x)
+        tokens = self.backbone.embedding(x) if self.first == 1 else x
         new: dict[int, Tensor] = {}
-        for number in range(self.first, self.last + 1):
-            x = self.backbone.blocks[number - 1](self.backbone.before(number, x))
+        for number, x in self.backbone.walk(tokens, self.first, self.last):
             if number in self.read:
                 new[number] = x
         return x, new
+
+    def use_confidence(self, confidence: Confidence) -> None:
+        """Decide by another confidence from now on."""
+        self.confidence = confidence
 
     def predict(self, x: Tensor, kept: Kept) -> Tensor:
         """The head alone."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError, suggest
 from maqee.io import write_json
 from maqee.models.adapt import adapt_state, adapted_config, has_new_head
-from maqee.models.backbone import Backbone
-from maqee.models.config import BackboneConfig, ViTConfig, config_from_json, config_to_json
+from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
+from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
 from maqee.models.convert import convert_state, read_hints
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
@@ -27,7 +27,7 @@ from maqee.tensors import write_tensors
 
 logger = logging.getLogger(__name__)
 
-FORMAT, EARLY_EXIT_FORMAT, VERSION = "maqee-backbone", "maqee-early-exit", 1
+EARLY_EXIT_FORMAT = "maqee-early-exit"
 
 
 def load_backbone(
@@ -77,17 +77,7 @@ def build_backbone(config: BackboneConfig, preprocessing: Preprocessing | None =
 def save_backbone(model: Backbone, folder: Path) -> None:
     """Write config.json and model.safetensors; `load_backbone(folder)` reads them back."""
     write_tensors(folder / "model.safetensors", model.state_dict())
-    write_json(folder / "config.json", backbone_to_json(model))
-
-
-def backbone_to_json(model: Backbone) -> dict[str, Any]:
-    """What, with the state dict, makes the model again."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "backbone": config_to_json(model.config),
-        "preprocessing": model.preprocessing.to_json(),
-    }
+    write_json(folder / "config.json", model.to_json())
 
 
 def backbone_from_json(values: dict[str, Any], source: str) -> Backbone:
@@ -119,7 +109,7 @@ def _from_checkpoint(checkpoint: Checkpoint, adapt: Callable[[BackboneConfig], B
 def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocessing, dict[str, Tensor]]:
     """Shape, preprocessing and tensors by our names, each tensor known to be there and to fit."""
     kind = checkpoint.config.get("format")
-    if kind == FORMAT:
+    if kind == BACKBONE_FORMAT:
         config, preprocessing = _stored_shape(checkpoint.config, checkpoint.config_source)
         check_state(on_meta(config), checkpoint.state, checkpoint.source)
         return config, preprocessing, dict(checkpoint.state)
@@ -130,7 +120,9 @@ def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocess
         check_state(on_meta(config), state, checkpoint.source, lambda name: f"backbone.{name}")
         return config, preprocessing, state
     if str(kind).startswith("maqee-"):
-        raise MaqeeError(f"{checkpoint.config_source}: format is {kind!r}, which is no plain backbone ({FORMAT!r}).")
+        raise MaqeeError(
+            f"{checkpoint.config_source}: format is {kind!r}, which is no plain backbone ({BACKBONE_FORMAT!r})."
+        )
     hints = read_hints(checkpoint.config, checkpoint.config_source)
     converted = convert_state(checkpoint.state, hints, checkpoint.source)
     config, state = converted.config, converted.state

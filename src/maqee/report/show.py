@@ -19,7 +19,7 @@ def show_run(
     out: Path,
     images: int = 8,
     split: str = "test",
-    path: Path | None = None,
+    data_root: Path | None = None,
     stage: str | None = None,
     threshold: float | None = None,
     device: str | None = None,
@@ -32,19 +32,19 @@ def show_run(
         out: folder for the pictures.
         images: how many, or as many as there are.
         split: "test" or "calibration".
-        path: where the data lies now.
+        data_root: where the data lie now; where they lay when left out.
         stage: of a trained run, the stage to show; the last one when left out.
         threshold: of a trained run, the confidence at which an exit is taken; a compressed one follows its plan.
         device: where to run; the CPU when left out.
         show: progress with the time left.
     """
     if images < 1:
-        raise MaqeeError(f"--images {images} must be at least 1.")
+        raise MaqeeError(f"images: {images} must be at least 1.")
     if not run.is_dir():
         raise MaqeeError(f"{run} is no folder: give one written by maqee train or maqee compress.")
     if out.exists() and not out.is_dir():
-        raise MaqeeError(f"--out {out} is a file: give a folder for the pictures.")
-    shown = open_shown(run, path, split, stage, threshold)
+        raise MaqeeError(f"out: {out} is a file: give a folder for the pictures.")
+    shown = open_shown(run, data_root, split, stage, threshold)
     shown.network.to(torch.device(device or "cpu")).eval()
     written = []
     chosen = spread(len(shown.data), images)

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 _FACTS = {"block", "head", "score", "loss", "confidence", "macs"}  # of an exit, beside its metrics
 
 
+def evaluation_table(result: dict[str, Any]) -> str:
+    """What `maqee eval` shows of a trained or a compressed run."""
+    if "plan" in result:
+        return compressed_table(result)
+    return exit_table(result) + (f"\n\n{policy_table(result)}" if result["policies"] else "")
+
+
 def exit_table(result: dict[str, Any]) -> str:
     """The metric, whatever else was measured, and the cost of every exit."""
     full = result["exits"][-1]["macs"]

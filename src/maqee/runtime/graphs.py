@@ -15,8 +15,7 @@ from torch import Tensor
 
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.exits.model import RunSegment
-from maqee.exits.segment import Kept, SegmentOutput
+from maqee.exits.segment import Confidence, Kept, RunSegment, SegmentOutput
 
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], SegmentOutput]], tuple[Replay, SegmentOutput]]
@@ -46,7 +45,7 @@ def padded_size(count: int) -> int:
     return -(-count // step) * step
 
 
-class Recorded(NamedTuple):
+class RecordedGraph(NamedTuple):
     """A graph with the memory it reads and writes."""
 
     inputs: tuple[Tensor, dict[int, Tensor]]
@@ -64,7 +63,7 @@ class GraphedSegment:
 
     def __init__(self, segment: RunSegment, record: Record) -> None:
         self.segment, self.record = segment, record
-        self.recorded: dict[int, Recorded] = {}
+        self.recorded: dict[int, RecordedGraph] = {}
 
     def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
         """The same as the segment itself."""
@@ -85,10 +84,15 @@ class GraphedSegment:
             outputs.confidence[:count].clone(),
         )
 
-    def _record(self, x: Tensor, kept: Kept, size: int) -> Recorded:
+    def use_confidence(self, confidence: Confidence) -> None:
+        """Decide by another confidence; graphs that were recorded with the old one are forgotten."""
+        self.segment.use_confidence(confidence)
+        self.recorded.clear()
+
+    def _record(self, x: Tensor, kept: Kept, size: int) -> RecordedGraph:
         inputs = _room(x, size), {block: _room(tokens, size) for block, tokens in kept.items()}
         replay, outputs = self.record(lambda: self.segment(*inputs))
-        return Recorded(inputs, outputs, replay)
+        return RecordedGraph(inputs, outputs, replay)
 
 
 def _room(example: Tensor, size: int) -> Tensor:

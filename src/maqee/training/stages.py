@@ -188,10 +188,5 @@ class LgvitHeads(Stage):
 
 def _tokens_at(model: EarlyExitModel, images: Tensor, blocks: tuple[int, ...]) -> dict[int, Tensor]:
     """Tokens after the wanted blocks; what lies behind the last of them is not run."""
-    found: dict[int, Tensor] = {}
-    x = model.backbone.embedding(images)
-    for number in range(1, max(blocks) + 1):
-        x = model.backbone.blocks[number - 1](model.backbone.before(number, x))
-        if number in blocks:
-            found[number] = x
-    return found
+    road = model.backbone.walk(model.backbone.embedding(images), last=max(blocks))
+    return {number: x for number, x in road if number in blocks}

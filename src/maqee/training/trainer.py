@@ -12,12 +12,12 @@ import torch
 from maqee.data import Splits, open_data, warn_of_overlaps
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.record import evaluate_exits
-from maqee.exits import EarlyExitModel, add_exits
+from maqee.evaluation.record import metric_by_exit
+from maqee.exits import Network, add_exits, load_network, save_network
 from maqee.exits.placement import final_kind
 from maqee.io import read_json, write_json
 from maqee.models import Backbone, ViT, fold_layer_scale, load_backbone
-from maqee.models.load import save_backbone
+from maqee.runs import RECIPE, STAGE, SUMMARY, stage_name
 from maqee.tasks import Task, tasks
 from maqee.training.loop import LoopOptions, train_stage
 from maqee.training.recipe import Recipe, StageSection
@@ -45,21 +45,21 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
         warn_of_overlaps(splits)
     history: list[dict[str, Any]] = []
     torch.manual_seed(recipe.seed)
-    model: Backbone | EarlyExitModel = _start(recipe, splits)
+    model: Network = _start(recipe, splits)
     for index, settings in enumerate(recipe.stages):
-        name = f"{index + 1}-{settings.kind}"
+        name = stage_name(index, settings.kind)
         if isinstance(model, Backbone) and (stages[settings.kind].needs_exits or _has_own_end(recipe)):
             torch.manual_seed(recipe.seed + index)
             exits = recipe.exits
             model = add_exits(model, exits.scheme, exits.positions, exits.final, task.confidence)
-        done = out / name / "stage.json"
+        done = out / name / STAGE
         if done.exists():
-            model = _load_stage(out / name)
+            model = load_network(out / name, task.confidence)
             history.append(read_json(done))
             continue
         entry = _run_stage(model, splits, settings, name, recipe, runner, out)
         if runner.rank == 0:
-            _save_stage(model, out / name)
+            save_network(model, out / name)
             write_json(done, entry)  # last: its presence says that the stage is complete
             (out / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)
         runner.wait()
@@ -71,12 +71,12 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
         "environment": describe_environment(),
     }
     if runner.rank == 0:
-        write_json(out / "train.json", summary)
+        write_json(out / SUMMARY, summary)
     return summary
 
 
 def _run_stage(
-    model: Backbone | EarlyExitModel,
+    model: Network,
     splits: Splits,
     settings: StageSection,
     name: str,
@@ -99,7 +99,7 @@ def _run_stage(
     )
     seconds = train_stage(kind(model, task, **extra), splits, settings, name, runner, options)
     started = time.monotonic()
-    figures = evaluate_exits(model, splits.calibration, tasks[recipe.task], device=runner.device)
+    figures = metric_by_exit(model, splits.calibration, tasks[recipe.task])
     logger.info("%s: %s", name, figures)
     return {
         "stage": name,
@@ -138,23 +138,12 @@ def _channels(splits: Splits) -> int:
 
 def _claim(out: Path, recipe: Recipe, runner: Runner) -> None:
     """A run folder belongs to one recipe."""
-    path = out / "recipe.json"
+    path = out / RECIPE
     if path.exists():
         if read_json(path).get("digest") != recipe.digest():
-            raise MaqeeError(f"{out} holds a run of another recipe: choose another --out, or delete the folder.")
+            raise MaqeeError(f"{out} holds a run of another recipe: choose another folder, or delete this one.")
     elif runner.rank == 0:
-        write_json(path, {"digest": recipe.digest(), "recipe": recipe.model_dump(mode="json")})
+        place = None if recipe.data.path is None else str(Path(recipe.data.path).resolve())
+        values = {"digest": recipe.digest(), "recipe": recipe.model_dump(mode="json"), "data_path": place}
+        write_json(path, values)
     runner.wait()
-
-
-def _save_stage(model: Backbone | EarlyExitModel, folder: Path) -> None:
-    if isinstance(model, EarlyExitModel):
-        model.save(folder)
-    else:
-        save_backbone(model, folder)
-
-
-def _load_stage(folder: Path) -> Backbone | EarlyExitModel:
-    if read_json(folder / "config.json").get("exits") is not None:
-        return EarlyExitModel.load(folder)
-    return load_backbone(folder)

@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from maqee.data import ArrayImages, FileEntry, FileImages, ImageSet, Splits, open_data, readers
+from maqee.data import ArrayImages, FileEntry, FileImages, ImageSet, Splits, open_data
+from maqee.data.readers import readers
 from maqee.data.readers.imagenet import read_labelled_tar
 from maqee.models.preprocessing import Preprocessing
 from tests.data import makers

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from maqee.data.dataset import Splits
+from maqee.data.classes import align_splits
+from maqee.data.dataset import ImageSet, Splits
 from maqee.errors import MaqeeError
+from maqee.models import Backbone
 from maqee.registry import Registry
+from maqee.runs import DataSource
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,16 @@ def open_data(name: str, path: str | Path | None = None, holdout: int | None = N
         360
     """
     return readers[name](DataOptions(Path(path) if path is not None else None, holdout, seed))
+
+
+def open_source(source: DataSource, backbone: Backbone) -> Splits:
+    """The data set of a run, with its classes in the order of the model's."""
+    return align_splits(open_data(source.name, source.path, source.holdout, source.seed), backbone)
+
+
+def open_split(source: DataSource, backbone: Backbone, split: str) -> ImageSet:
+    """The test or the calibration images of a run, split off as in training."""
+    if split not in ("test", "calibration"):
+        raise MaqeeError(f"split: {split!r} is not one of test, calibration.")
+    splits = open_source(source, backbone)
+    return splits.test if split == "test" else splits.calibration

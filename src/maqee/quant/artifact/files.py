@@ -8,8 +8,9 @@ were made from are not kept, nor are widths that were fitted but are not in use.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -19,8 +20,8 @@ from maqee.errors import MaqeeError
 from maqee.io import read_json, write_atomically, write_json
 from maqee.quant.artifact.spec import (
     Spec,
-    network_from_json,
     network_to_json,
+    plain_network,
     read_spec,
     settings_from_json,
     settings_to_json,
@@ -41,9 +42,10 @@ from maqee.quant.artifact.tensors import (
 )
 from maqee.quant.attend import QuantAttend
 from maqee.quant.model import QuantizedModel
+from maqee.runs import CONFIG, WEIGHTS
 from maqee.tensors import read_tensors
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+Build = Callable[[Mapping[str, Any], str], nn.Module]  # description and name of the file, to a network
 
 
 class ArtifactSize(NamedTuple):
@@ -81,11 +83,15 @@ def save_quantized(quantized: QuantizedModel, folder: Path) -> None:
     write_json(folder / CONFIG, spec.to_json())
 
 
-def load_quantized(folder: Path) -> QuantizedModel:
+def load_quantized(folder: Path, build: Build = plain_network) -> QuantizedModel:
     """Read what `save_quantized` wrote. The model runs from codes; its answers are the same to the bit.
 
     Everything is checked before memory is taken for the model: a damaged or foreign file is an error that names the
     file and the first bad key. Where float weights are asked for (`in_float`), they are those that the codes stand for.
+
+    Args:
+        folder: with config.json and model.safetensors.
+        build: makes the network from its description; `maqee.exits.network_from_json` knows those with exits.
     """
     folder = Path(folder)
     config, weights = str(folder / CONFIG), str(folder / WEIGHTS)
@@ -94,12 +100,12 @@ def load_quantized(folder: Path) -> QuantizedModel:
     kinds = _quantized_kinds(spec)
     check_tensors(tensors, kinds, weights)
     with torch.device("meta"):
-        shape = _empty(spec, config)
+        shape = _empty(spec, config, build)
     _check_description(shape, spec, config)
     parts = _float_kinds(shape)
     check_tensors(tensors, parts, weights)
     check_nothing_else(tensors, kinds | parts, weights)
-    quantized = _empty(spec, config)
+    quantized = _empty(spec, config, build)
     for name, tensor in float_parts(quantized).items():
         tensor.copy_(tensors[name])
     for name, layer in quantized.layers.items():
@@ -183,12 +189,11 @@ def _read(path: Path, sha256: str) -> dict[str, Tensor]:
     return read_tensors(path)
 
 
-def _empty(spec: Spec, source: str) -> QuantizedModel:
+def _empty(spec: Spec, source: str, build: Build) -> QuantizedModel:
     """The network with quantized layers that hold nothing yet."""
     settings = settings_from_json(spec.settings, source)
     try:
-        network: nn.Module = network_from_json(spec, source)
-        return QuantizedModel(network, spec.method, settings)
+        return QuantizedModel(build(spec.network, source), spec.method, settings)
     except MaqeeError as error:
         message = str(error)
         raise MaqeeError(message if message.startswith(source) else f"{source}: {message}") from error

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from torch import nn
 
 from maqee.errors import MaqeeError
-from maqee.models import Backbone
-from maqee.models.load import VERSION as BACKBONE_VERSION
-from maqee.models.load import backbone_from_json, backbone_to_json
+from maqee.models.backbone import VERSION as BACKBONE_VERSION
+from maqee.models.load import backbone_from_json
 from maqee.quant.settings import QuantSettings
 
 FORMAT, VERSION = "maqee-quantized", 1
@@ -87,15 +87,22 @@ class Spec(_Strict):
     preprocessing: dict[str, Any]
     exits: list[ExitSpec] | None
     final: str | None
+    classes: list[str] = []
     method: str
     settings: dict[str, Any]
     layers: dict[str, LayerSpec]
     attention: dict[str, dict[str, GridSpec]]
     sha256: str
 
+    @property
+    def network(self) -> dict[str, Any]:
+        """What describes the network alone, as the network's own `to_json` has it."""
+        described = self.model_dump(include={"backbone", "preprocessing", "exits", "final", "classes"})
+        return {**described, "version": BACKBONE_VERSION}
+
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; what does not apply to a grid is left out."""
-        values = self.model_dump()
+        """Plain JSON values; what does not apply to a grid is left out, and so are class names that nobody knows."""
+        values = self.model_dump(exclude=None if self.classes else {"classes"})
         grids = [layer["input"] for layer in values["layers"].values() if layer["input"]]
         for grid in (*grids, *(grid for attend in values["attention"].values() for grid in attend.values())):
             for name in [name for name, value in grid.items() if value is None]:
@@ -137,35 +144,18 @@ def settings_from_json(values: dict[str, Any], source: str) -> QuantSettings:
 
 def network_to_json(model: nn.Module) -> dict[str, Any]:
     """What, with the weights, makes the network again."""
-    from maqee.exits import EarlyExitModel
-
-    if isinstance(model, EarlyExitModel):
-        pairs = zip(model.positions, model.kinds, strict=True)
-        exits = [{"block": block, "head": kind} for block, kind in pairs]
-        stored = {**backbone_to_json(model.backbone), "exits": exits, "final": model.final_kind}
-    elif isinstance(model, Backbone):
-        stored = {**backbone_to_json(model), "exits": None, "final": None}
-    else:
+    describe = getattr(model, "to_json", None)
+    if describe is None:
         raise MaqeeError(f"A {type(model).__name__} cannot be saved: quantize a backbone or an early-exit model.")
-    # JSON and back: lists in place of tuples, as they will be read
-    return dict(json.loads(json.dumps({**stored, "format": FORMAT, "version": VERSION})))
+    stored = {"exits": None, "final": None, **describe(), "format": FORMAT, "version": VERSION}
+    return dict(json.loads(json.dumps(stored)))  # lists in place of tuples, as they will be read
 
 
-def network_from_json(spec: Spec, source: str) -> nn.Module:
-    """A network of the stored shape with fresh weights."""
-    from maqee.exits import EarlyExitModel
-
-    stored = {"backbone": spec.backbone, "preprocessing": spec.preprocessing, "version": BACKBONE_VERSION}
-    backbone = backbone_from_json(stored, source)
-    if spec.exits is None:
-        if spec.final is not None:
-            raise MaqeeError(f"{source}: key 'final' is {spec.final!r:.60}, but key 'exits' says that there are none.")
-        return backbone
-    try:
-        blocks, kinds = [entry.block for entry in spec.exits], [entry.head for entry in spec.exits]
-        return EarlyExitModel(backbone, blocks, kinds, spec.final)
-    except MaqeeError as error:
-        raise MaqeeError(f"{source}: key 'exits': {error}") from error
+def plain_network(values: Mapping[str, Any], source: str) -> nn.Module:
+    """A backbone of the stored shape with fresh weights; what builds models with exits is given by who knows them."""
+    if values["exits"] is not None:
+        raise MaqeeError(f"{source}: key 'exits': the model has exits: load it with maqee.load.")
+    return backbone_from_json(dict(values), source)
 
 
 def _first(error: ValidationError, source: str, *inside: str) -> str:

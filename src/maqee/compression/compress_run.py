@@ -1,0 +1,137 @@
+"""`maqee.compress`: a model in memory with images of the caller's, or a run in a folder with the data it knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maqee.apq import Budget, SearchOptions
+from maqee.compression.job import compress_model
+from maqee.compression.options import CompressOptions
+from maqee.data import ImageSet, open_source
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel, load_with_exits
+from maqee.io import write_json
+from maqee.runs import (
+    SOURCE,
+    UNRECOVERED,
+    DataSource,
+    is_compressed,
+    model_folder,
+    read_recipe,
+    require_data,
+    task_of,
+)
+from maqee.runtime.ready import ReadyModel
+from maqee.tasks import tasks
+from maqee.training.recipe import AugmentSection
+from maqee.training.stages import stages
+
+
+def compress(
+    model: EarlyExitModel | str | Path,
+    calibration: ImageSet | None = None,
+    train: ImageSet | None = None,
+    *,
+    data: str | None = None,
+    data_root: str | Path | None = None,
+    budget: Budget | None = None,
+    search_options: SearchOptions | None = None,
+    options: CompressOptions | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    test: ImageSet | None = None,
+    show: bool = True,
+) -> ReadyModel:
+    """Choose bits and thresholds for a model with exits, so that the expected cost is least at what is asked for.
+
+    Called again with the same `out`, it goes on where it stopped and ends with the same plan.
+
+    Args:
+        model: a trained model with exits; or the folder of a run of `maqee train`, of one of its stages, or of any
+            model with exits, whose data set is then known or named.
+        calibration: images that no part of the model was trained on; only for a model in memory.
+        train: training images, for recovery; only for a model in memory.
+        data: name of the data set, if the folder does not say; split as in training.
+        data_root: where the data lie, if not where they were.
+        budget: average bits, and the most cost or the least metric.
+        search_options: how to search.
+        options: everything else that decides the result.
+        out: folder for plan, trace, model and the state of the search. With training at the end, its folder
+            "unrecovered" holds what was there before it. Nothing is written when left out.
+        device: the GPU if there is one.
+        test: test images, only to make sure that none of them is among the calibration images.
+        show: progress with the time left.
+    """
+    out = None if out is None else Path(out)
+    if isinstance(model, EarlyExitModel):
+        if calibration is None or data is not None or data_root is not None:
+            raise MaqeeError("A model in memory needs calibration images: give calibration, not data and data_root.")
+        return compress_model(
+            model,
+            calibration,
+            train,
+            budget=budget,
+            search_options=search_options,
+            options=options,
+            out=out,
+            device=device,
+            test=test,
+            show=show,
+        )
+    if calibration is not None or train is not None or test is not None:
+        raise MaqeeError("A model in a folder comes with its data: give data and data_root, not sets of images.")
+    run, options = Path(model), options or CompressOptions()
+    options = replace(options, task=options.task or task_of(run))
+    source = require_data(run, data, data_root)
+    return _compress_run(run, source, budget, search_options, options, out, device, show)
+
+
+def _compress_run(
+    run: Path,
+    source: DataSource,
+    budget: Budget | None,
+    search_options: SearchOptions | None,
+    options: CompressOptions,
+    out: Path | None,
+    device: str | None,
+    show: bool,
+) -> ReadyModel:
+    folder = model_folder(run)
+    network = load_with_exits(folder, tasks[options.task or ""].confidence)
+    if augment := _augmentation(read_recipe(run)):
+        options = replace(options, recovery=replace(options.recovery, augment=augment))
+    splits = open_source(source, network.backbone)
+    try:
+        return compress_model(
+            network,
+            splits.calibration,
+            splits.train,
+            budget=budget,
+            search_options=search_options,
+            options=options,
+            out=out,
+            device=device,
+            test=splits.test,
+            show=show,
+        )
+    finally:  # also where a budget was missed: what was found can then be evaluated
+        facts = {
+            "data": source.to_json(),
+            "model": str(folder.resolve()),
+            "task": options.task,
+            "environment": describe_environment(),
+        }
+        for written in (out, out / UNRECOVERED) if out is not None else ():
+            if is_compressed(written):
+                write_json(written / SOURCE, facts)
+
+
+def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:
+    """How images were varied when the backbone was last trained; recovery, which trains it too, does the same."""
+    for stage in reversed(recipe.get("stages", [])):
+        if stages[stage["kind"]].trains_backbone:
+            return AugmentSection(**stage["augment"])
+    return None

@@ -1,0 +1,38 @@
+"""`maqee.evaluate`: figures of a run, whatever kind of run it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from maqee.errors import MaqeeError
+from maqee.evaluation.compressed import evaluate_compressed
+from maqee.evaluation.results import Evaluation
+from maqee.evaluation.trained import evaluate_trained
+from maqee.runs import is_compressed
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    split: str = "test",
+    stage: str | None = None,
+    task: str | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """The metric of every exit and of policies, for a folder of `maqee train`, `maqee exits` or `maqee compress`.
+
+    Args:
+        run: the folder.
+        data_root: where the data lie now; where they lay when left out.
+        split: "test" or "calibration".
+        stage: of a trained run, the stage to evaluate; the last one when left out.
+        task: of a trained run, the task with another confidence, for example "segmentation-median".
+        device: the GPU if there is one.
+    """
+    folder, root = Path(run), None if data_root is None else Path(data_root)
+    if not is_compressed(folder):
+        return evaluate_trained(folder, root, split, stage, device, task)
+    if stage is not None or task is not None:
+        raise MaqeeError(f"{folder} holds a compressed model: stage and task are for folders of maqee train.")
+    return evaluate_compressed(folder, root, split, device)

@@ -1,0 +1,76 @@
+"""Load what maqee wrote. Needs no search code, no trainer and no data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from maqee.apq.plan import Plan
+from maqee.device import pick_device
+from maqee.errors import MaqeeError
+from maqee.exits import EarlyExitModel, load_network, network_from_json
+from maqee.io import read_json
+from maqee.models import Preprocessing
+from maqee.policy import Policy
+from maqee.quant import QuantizedModel
+from maqee.quant.artifact import load_quantized
+from maqee.runs import CONFIG, PLAN, PREPROCESSING, is_compressed, model_folder, stage_folder, task_of
+from maqee.runtime.ready import Compression, ReadyModel
+from maqee.tasks import tasks
+
+
+def load(
+    folder: str | Path, policy: Policy | str | Path | None = None, device: str = "cpu", stage: str | None = None
+) -> ReadyModel:
+    """Load a compressed model, a trained run or a model folder: `load(folder).predict(images)`.
+
+    Args:
+        folder: written by `maqee compress`, `maqee train`, `maqee exits`, `save_pretrained` of transformers, ...
+        policy: other thresholds: a policy, or the path of a plan. Left out, a compressed model follows its plan, and a
+            trained one, which has none, runs at full depth.
+        device: where it runs; `load(folder).to(device)` moves it later.
+        stage: of a trained run, the stage to load; the last one when left out.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise MaqeeError(f"{folder} is no folder: give one written by maqee train or maqee compress.")
+    if is_compressed(folder):
+        if stage is not None:
+            raise MaqeeError(f"{folder} holds a compressed model, which has no stages: leave the stage out.")
+        model = _load_compressed(folder)
+    else:
+        found = stage_folder(folder, stage) if stage is not None else model_folder(folder)
+        model = _load_trained(found, task_of(folder))
+    if policy is not None:
+        model = model.with_policy(policy if isinstance(policy, Policy) else read_policy(Path(policy)))
+    return model.to(pick_device(device))
+
+
+def read_policy(path: Path) -> Policy:
+    """The thresholds of a plan: its file, or the folder that it lies in."""
+    return Plan.load(path / PLAN if path.is_dir() else path).policy
+
+
+def _load_compressed(folder: Path) -> ReadyModel:
+    plan = Plan.load(folder / PLAN)
+    quantized = load_quantized_network(folder)
+    model = quantized.model
+    if not isinstance(model, EarlyExitModel) or model.positions != plan.exit_blocks:
+        raise MaqeeError(f"{folder}: {PLAN} and {CONFIG} do not belong together: copy the whole folder again.")
+    if quantized.block_bits != plan.bits:
+        raise MaqeeError(f"{folder}: {PLAN} has bits {plan.bits}, the model {quantized.block_bits}: copy it again.")
+    model.use_confidence(tasks[plan.task].confidence)
+    stored = Preprocessing.from_json(read_json(folder / PREPROCESSING), str(folder / PREPROCESSING))
+    model.backbone.preprocessing = stored
+    return ReadyModel(model.eval(), plan.policy, plan.task, Compression(plan, quantized))
+
+
+def load_quantized_network(folder: str | Path) -> QuantizedModel:
+    """A quantized model, with exits or without, from the folder that `save_quantized` wrote."""
+    return load_quantized(Path(folder), network_from_json)
+
+
+def _load_trained(folder: Path, task: str) -> ReadyModel:
+    network = load_network(folder, tasks[task].confidence)
+    if not isinstance(network, EarlyExitModel):
+        network = EarlyExitModel(network, (), (), confidence=tasks[task].confidence)
+    return ReadyModel(network.eval(), Policy.never(network.num_exits), task)

@@ -1,0 +1,168 @@
+"""A finished model at work: what `maqee.load` reads and what `maqee.compress` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from maqee.apq.plan import Plan
+from maqee.errors import MaqeeError
+from maqee.exits import Decision, EarlyExitModel
+from maqee.models import Preprocessing
+from maqee.policy import Policy
+from maqee.quant import QuantizedModel
+from maqee.tasks import Task, tasks
+
+if TYPE_CHECKING:
+    from maqee.apq.trace import Trace
+
+
+@dataclass(frozen=True)
+class Compression:
+    """What a compressed model has and a trained one has not.
+
+    Attributes:
+        plan: bits and thresholds, and how they came about.
+        quantized: handles to the bits.
+        trace: the calibration pass, right after a compression; a loaded model leaves it in its file.
+        finished: False if the search was interrupted; the plan is then the best so far.
+        notes: what the user should know about how it came about.
+    """
+
+    plan: Plan
+    quantized: QuantizedModel
+    trace: Trace | None = None
+    finished: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadyModel:
+    """A network that stops where its policy says.
+
+    Attributes:
+        model: the network; `forward_all` shows every exit. A trained model without exits is one with none.
+        policy: where to stop.
+        task_name: what is predicted.
+        compression: plan and bits of a compressed model; None for a trained one.
+    """
+
+    model: EarlyExitModel
+    policy: Policy
+    task_name: str = "classification"
+    compression: Compression | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of a compressed model."""
+        return self._compressed().plan
+
+    @property
+    def quantized(self) -> QuantizedModel:
+        """The handles to the bits of a compressed model."""
+        return self._compressed().quantized
+
+    @property
+    def trace(self) -> Trace:
+        """The calibration pass of a compression that has just ended."""
+        trace = self._compressed().trace
+        if trace is None:
+            raise MaqeeError("A loaded model leaves its trace in the file trace.safetensors: read it with Trace.load.")
+        return trace
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search came to its end."""
+        return self.compression is None or self.compression.finished
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about how the model came about."""
+        return () if self.compression is None else self.compression.notes
+
+    @property
+    def task(self) -> Task:
+        """Loss, confidence and metric."""
+        return tasks[self.task_name]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How it wants its images."""
+        return self.model.backbone.preprocessing
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in the order of the outputs; empty where nobody knows them."""
+        return self.model.backbone.classes
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next(self.model.parameters()).device
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Predictions for normalised images, each from the exit that was sure enough."""
+        return self.run(images).output
+
+    def run(self, images: Tensor) -> Decision:
+        """The same with the exit each image took and how sure the model was."""
+        self._check(images)
+        return self.model.run(images, self.policy)
+
+    def with_policy(self, policy: Policy | Sequence[float] | float) -> ReadyModel:
+        """The same model with other thresholds: a policy, one threshold for each exit, or one for all."""
+        if isinstance(policy, int | float):
+            policy = Policy.same(float(policy), self.model.num_exits)
+        chosen = policy if isinstance(policy, Policy) else Policy(tuple(policy))
+        chosen.check(self.model.num_exits)
+        return replace(self, policy=chosen)
+
+    def with_plan(self, plan: Plan) -> ReadyModel:
+        """A compressed model with other thresholds and what is known about them; its bits stay."""
+        return replace(self, policy=plan.policy, compression=replace(self._compressed(), plan=plan))
+
+    def to(self, device: str | torch.device) -> ReadyModel:
+        """Move it to a device."""
+        self.model.to(device)
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """What it is, as plain values."""
+        return {
+            "task": self.task_name,
+            "classes": list(self.classes),
+            "thresholds": list(self.policy.thresholds),
+            "exit_blocks": list(self.model.positions),
+            "depth": self.model.backbone.depth,
+            "bits": None if self.compression is None else list(self.plan.bits),
+            "method": None if self.compression is None else self.plan.method,
+            "finished": self.finished,
+            "notes": list(self.notes),
+        }
+
+    def _compressed(self) -> Compression:
+        if self.compression is None:
+            raise MaqeeError("This model was trained and not compressed, so that it has no plan: run maqee compress.")
+        return self.compression
+
+    def _check(self, images: Any) -> None:
+        """Name what is wrong with a batch before a layer fails on it."""
+        if not isinstance(images, Tensor):
+            raise MaqeeError(
+                f"The model takes normalised images as a tensor, not {type(images).__name__}: for files, pictures and "
+                "arrays use predict."
+            )
+        config = self.model.backbone.config
+        if images.ndim != 4 or images.shape[1] != config.channels:
+            raise MaqeeError(
+                f"The model takes (batch, {config.channels}, height, width), not {tuple(images.shape)}: add the batch "
+                "dimension, or use predict."
+            )
+        if not images.is_floating_point():
+            raise MaqeeError(
+                f"The model takes normalised numbers, not {images.dtype}: use predict, which prepares pixels."
+            )
