@@ -12,7 +12,7 @@ def pick_device(name: str | None) -> torch.device:
     try:
         return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
-        raise MaqeeError(f"--device {name!r} is no device: give cpu, cuda, or cuda:1.") from error
+        raise MaqeeError(f"device: {name!r} is no device: give cpu, cuda, or cuda:1.") from error
 
 
 def synchronize(device: torch.device) -> None:
