@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
 from maqee.compression.model_measure import ModelMeasure
-from maqee.compression.options import CompressOptions
 from maqee.compression.recovery import Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
