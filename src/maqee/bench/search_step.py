@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq import SearchOptions
-from maqee.apq.bits import BlockBits
+from maqee.apq import BlockBits, SearchOptions
 from maqee.bench.threshold_search import search_speed
 from maqee.compression.model_measure import Batch, ModelMeasure
 from maqee.device import pick_device, synchronize
