@@ -12,7 +12,6 @@ from maqee.apq import policy_figures as traced_figures
 from maqee.compression.job import CompressOptions, draw_images, fit_model, load_batches
 from maqee.compression.model_measure import ModelMeasure, bit_settings
 from maqee.compression.run_folder import compress_folder, find_model, load
-from maqee.compression.solvers import search_options
 from maqee.data import ImageSet, Splits, open_data
 from maqee.environment import describe_environment
 from maqee.evaluation.record import measure_exits, metric_figures, policy_figures
@@ -41,7 +40,7 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
     splits = open_data("digits")
     uniform, trace = fit_uniform(network, splits)
     folder, asked = out / "compressed", reachable(trace)
-    how = search_options("coordinate")
+    how = SearchOptions.for_solver("coordinate")
     compress_folder(out, "digits", None, folder, Budget(min_metric=asked), how, OPTIONS, "cpu")
     compressed = load(folder)
     plan = compressed.plan

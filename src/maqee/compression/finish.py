@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from maqee.apq import Budget, SearchResult, Trace, choose_policy, policy_figures
-from maqee.apq.search_state import Position, Step
+from maqee.apq import Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.recovery import Recovery
 

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from maqee.apq.bits import BlockBits
+from maqee.apq import BlockBits
 from maqee.data import ImageSet, Splits
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel

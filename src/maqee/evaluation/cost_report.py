@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq.cost import FULL, Bits, BitSettings, part_bops, part_reach, utilization
+from maqee.apq.cost import FULL, BitPair, BitSettings, part_bops, part_reach, utilization
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.io import read_json
@@ -24,8 +24,8 @@ def cost_report(
     act_bits: int = 32,
     exits: str = "none",
     exit_mass: list[float] | None = None,
-    patch_bits: Bits = FULL,
-    classifier_bits: Bits = FULL,
+    patch_bits: BitPair = FULL,
+    classifier_bits: BitPair = FULL,
     image_size: int | None = None,
     final: str | None = None,
     num_classes: int | None = None,
@@ -117,7 +117,7 @@ def _stored_exits(folder: Path) -> EarlyExitModel | None:
     return EarlyExitModel.load(folder)
 
 
-def parse_bits(text: str) -> Bits:
+def parse_bits(text: str) -> BitPair:
     """Read "8/8" as (8, 8)."""
     weight, slash, activation = text.partition("/")
     if not slash or not weight.isdecimal() or not activation.isdecimal():

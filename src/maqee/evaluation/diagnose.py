@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq import Plan
+from maqee.apq import Plan, Trace, risk_of_blocks
 from maqee.apq.theory.diagnosis import Diagnosis, diagnose
 from maqee.apq.theory.error import BlockErrors, measure_blocks
-from maqee.compression.job import CompressOptions, draw_images
+from maqee.compression.job import TRACE, CompressOptions, draw_images
 from maqee.compression.model_measure import Batch
 from maqee.compression.request import FILE as REQUEST
 from maqee.compression.run_folder import SOURCE, find_model, is_compressed, load
@@ -51,9 +51,9 @@ class States:
         sensitivity: (L,) static sensitivity of a block: mean (local error / norm of the float output)^2.
     """
 
-    float_confidence: Floats
-    confidence: Floats
-    losses: Floats
+    float_confidence: NDArray[np.floating]
+    confidence: NDArray[np.floating]
+    losses: NDArray[np.floating]
     errors: BlockErrors
     sensitivity: Floats
 
@@ -91,6 +91,7 @@ def diagnose_run(
         "accuracy_is": "simulated",
         "violated": _violated(diagnosis),
         "sensitivity": states.sensitivity.tolist(),
+        "risk": risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist(),
         **diagnosis.to_json(),
         "environment": describe_environment(),
     }
@@ -170,11 +171,11 @@ def _batches(data: ImageSet, model: EarlyExitModel, device: torch.device) -> Ite
 
 
 def diagnose_states(states: States, plan: Plan) -> Diagnosis:
-    """The theorems at a plan's thresholds, which are rounded as the executed policy rounds them."""
+    """The theorems at a plan's thresholds."""
     return diagnose(
         states.float_confidence,
         states.confidence,
-        np.array(plan.thresholds, dtype=np.float32).astype(np.float64).tolist(),
+        plan.thresholds,
         (*plan.exit_blocks, len(plan.bits)),
         losses=states.losses,
         block_errors=states.errors,
@@ -216,5 +217,5 @@ def _flat(state: Tensor) -> Floats:
     return state.flatten(1).cpu().numpy().astype(np.float64)
 
 
-def _columns(values: list[Tensor]) -> Floats:
-    return torch.stack(values, dim=1).double().cpu().numpy()
+def _columns(values: list[Tensor]) -> NDArray[np.floating]:
+    return torch.stack(values, dim=1).cpu().numpy()
