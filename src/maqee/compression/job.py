@@ -152,7 +152,7 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     """
     depth = measure.depth
     trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
-    needed = budget.needed_metric(trace)
+    needed = budget.needed_metric(trace.float_metric)
     assert needed is not None
     return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
 

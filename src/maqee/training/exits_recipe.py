@@ -1,8 +1,8 @@
 """Exits for a model that is trained already, without writing a recipe: good settings for any amount of data.
 
 A few thousand images and a few million want different numbers of epochs and batch sizes, but about the same number of
-steps: heads on a frozen backbone have learnt what they can after some 1,500. Few images are seen again and again, though
-not more than 60 times, and many images at least three times.
+steps: heads on a frozen backbone have learnt what they can after some 1,500. Few images are seen again and again, not
+more than 60 times though, and many images at least three times.
 """
 
 from __future__ import annotations
