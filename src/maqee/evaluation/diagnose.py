@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq import Plan
+from maqee.apq import Plan, Trace, risk_of_blocks
 from maqee.apq.theory.diagnosis import Diagnosis
 from maqee.apq.theory.diagnosis import diagnose as diagnose_arrays
 from maqee.apq.theory.error import BlockErrors, measure_blocks
@@ -30,7 +30,7 @@ from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import read_json
 from maqee.models.digest import weights_digest
 from maqee.progress import steps
-from maqee.runs import REQUEST, SOURCE, is_compressed, model_folder, read_source, require_data
+from maqee.runs import REQUEST, SOURCE, TRACE, is_compressed, model_folder, read_source, require_data
 from maqee.runtime.load import load
 from maqee.tasks import Task, tasks
 from maqee.values import plain
@@ -51,9 +51,9 @@ class States:
         sensitivity: (L,) static sensitivity of a block: mean (local error / norm of the float output)^2.
     """
 
-    float_confidence: Floats
-    confidence: Floats
-    losses: Floats
+    float_confidence: NDArray[np.floating]
+    confidence: NDArray[np.floating]
+    losses: NDArray[np.floating]
     errors: BlockErrors
     sensitivity: Floats
 
@@ -70,6 +70,7 @@ class RunDiagnosis:
         bits: weight bits of the plan's blocks.
         violated: what does not hold, in words; None if everything does.
         sensitivity: static sensitivity of every block.
+        risk: R of every block at the plan's thresholds.
         diagnosis: every theorem.
         environment: versions and hardware.
     """
@@ -81,6 +82,7 @@ class RunDiagnosis:
     bits: tuple[int, ...]
     violated: str | None
     sensitivity: tuple[float, ...]
+    risk: tuple[float, ...]
     diagnosis: Diagnosis
     environment: Mapping[str, Any]
 
@@ -131,6 +133,7 @@ def diagnose(
         bits=plan.bits,
         violated=_violated(diagnosis),
         sensitivity=tuple(states.sensitivity.tolist()),
+        risk=tuple(risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist()),
         diagnosis=diagnosis,
         environment=describe_environment(),
     )
@@ -209,11 +212,11 @@ def _batches(data: ImageSet, model: EarlyExitModel, device: torch.device) -> Ite
 
 
 def diagnose_states(states: States, plan: Plan) -> Diagnosis:
-    """The theorems at a plan's thresholds, which are rounded as the executed policy rounds them."""
+    """The theorems at a plan's thresholds."""
     return diagnose_arrays(
         states.float_confidence,
         states.confidence,
-        np.array(plan.thresholds, dtype=np.float32).astype(np.float64).tolist(),
+        plan.thresholds,
         (*plan.exit_blocks, len(plan.bits)),
         losses=states.losses,
         block_errors=states.errors,
@@ -247,5 +250,5 @@ def _flat(state: Tensor) -> Floats:
     return state.flatten(1).cpu().numpy().astype(np.float64)
 
 
-def _columns(values: list[Tensor]) -> Floats:
-    return torch.stack(values, dim=1).double().cpu().numpy()
+def _columns(values: list[Tensor]) -> NDArray[np.floating]:
+    return torch.stack(values, dim=1).cpu().numpy()

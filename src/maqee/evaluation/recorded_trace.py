@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import BitSettings, Plan, Scales, SearchOptions, Trace, measure_scales
-from maqee.compression.solvers import search_options
 from maqee.errors import MaqeeError
 from maqee.runs import PLAN, TRACE
 
@@ -28,7 +27,7 @@ class RecordedTrace:
 
     def options(self, solver: str, lambda_outer: float) -> SearchOptions:
         """The plan's own options, or the usual ones, with this solver and price."""
-        chosen = search_options(solver, lambda_outer)
+        chosen = SearchOptions.for_solver(solver, lambda_outer=lambda_outer)
         if self.plan is None:
             return chosen
         return replace(

@@ -112,7 +112,7 @@ class TraceSearch:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `maqee search --json` prints them."""
-        needed = self.budget.needed_metric(self.recorded.trace)
+        needed = self.budget.needed_metric(self.recorded.trace.float_metric)
         values = about_trace(self.recorded.trace, self.solver) | {
             "objective": self.objective,
             "budget": {"max_bops": self.budget.max_bops, "min_metric": needed},
