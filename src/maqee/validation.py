@@ -32,7 +32,7 @@ def explain(error: ValidationError, kind: Any) -> str:
         return f"{place} is missing."
     message = message.partition(", unable")[0]
     if message.startswith(_INPUT):
-        return f"{place}: {repr(first['input']):.60} must{message.removeprefix(_INPUT)}."
+        return f"{place}: {first['input']!r:.60} must{message.removeprefix(_INPUT)}."
     return f"{place}: {message[:1].lower()}{message[1:]}."
 
 

@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from maqee.bench.result import BenchResult
 from maqee.data import ImageSet, open_data
 from maqee.data.transforms import prepare
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.io import write_json
 from maqee.models import load_backbone
 from maqee.models.preprocessing import Preprocessing
 from maqee.progress import steps
-from maqee.quant.compare import TIE, compare
+from maqee.quant.compare import TIE, Comparison, compare
 from maqee.quant.quantize import quantize
 from maqee.quant.settings import QuantSettings
 
 LAYER_TOLERANCE = 1e-5  # of a layer's outputs from the same input, relative to the largest
 
 
-def compare_integers(
+@dataclass(frozen=True, kw_only=True)
+class IntegerComparison(BenchResult):
+    """A model, simulated and executed on integer codes.
+
+    Attributes:
+        model: its name.
+        data: name of the test images.
+        method: quantization method.
+        bits: of weights and activations.
+        calibration_images: that grids were fitted on.
+        layer_images: of the images, how many were also compared layer by layer.
+        seed: random seed of both draws.
+        seconds: how long the comparison took.
+        comparison: where the two differ.
+    """
+
+    model: str
+    data: str
+    method: str
+    bits: str
+    calibration_images: int
+    layer_images: int
+    seed: int
+    seconds: float
+    comparison: Comparison
+
+    @property
+    def layers_agree(self) -> bool:
+        """Whether every layer's outputs from the same input are equal, but for rounding."""
+        return self.comparison.worst_layer <= LAYER_TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee bench integers --out` writes them."""
+        return {
+            **{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "comparison"},
+            **self.comparison.to_json(),
+            "compared": "simulated with executed",
+            "tie": TIE,
+            "layer_tolerance": LAYER_TOLERANCE,
+            "layers_agree": self.layers_agree,
+        }
+
+
+def bench_integers(
     model: str | Path,
     data: str,
-    path: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
     images: int = 1000,
     method: str = "repq",
     settings: QuantSettings | None = None,
@@ -37,15 +81,14 @@ def compare_integers(
     batch_size: int = 8,
     layer_images: int = 32,
     seed: int = 0,
-    out: Path | None = None,
     show: bool = True,
-) -> dict[str, Any]:
+) -> IntegerComparison:
     """Quantize a model and run test images simulated and executed.
 
     Args:
         model: a preset, folder, weights file or Hub name.
-        data: a data set's name, and
-        path: where it is.
+        data: name of a data set.
+        data_root: where the data lie.
         images: test images, drawn at random.
         method: quantization method.
         settings: bits of every part.
@@ -53,37 +96,29 @@ def compare_integers(
         resize: short side before the crop, where the model's own preprocessing does not say.
         batch_size: images at a time.
         layer_images: of the images, how many are also compared layer by layer.
-        seed: of both drawings.
-        out: JSON file for the figures.
-        show: progress.
+        seed: random seed of both draws.
+        show: progress with the time left.
     """
     backbone = load_backbone(model).eval()
     preprocessing = replace(backbone.preprocessing, resize=resize) if resize else backbone.preprocessing
-    splits = open_data(data, path)
+    splits = open_data(data, data_root)
     fitted = quantize(backbone, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
     chosen = _draw(splits.test, images, seed, preprocessing)
     start = time.perf_counter()
     with steps("simulated against executed", images, enabled=show) as bar:
         found = compare(fitted, chosen, batch_size, layer_images, bar)
-    result = {
-        "model": Path(model).stem,
-        "data": splits.test.name,
-        "method": method,
-        "bits": f"{fitted.settings.weight_bits}/{fitted.settings.act_bits}",
-        "calibration_images": calibration,
-        "layer_images": layer_images,
-        "seed": seed,
-        "compared": "simulated with executed",
-        **found.to_json(),
-        "tie": TIE,
-        "layer_tolerance": LAYER_TOLERANCE,
-        "layers_agree": found.worst_layer <= LAYER_TOLERANCE,
-        "seconds": round(time.perf_counter() - start, 1),
-        "environment": describe_environment(),
-    }
-    if out is not None:
-        write_json(out, result)
-    return result
+    return IntegerComparison(
+        model=Path(model).stem,
+        data=splits.test.name,
+        method=method,
+        bits=f"{fitted.settings.weight_bits}/{fitted.settings.act_bits}",
+        calibration_images=calibration,
+        layer_images=layer_images,
+        seed=seed,
+        seconds=round(time.perf_counter() - start, 1),
+        comparison=found,
+        environment=describe_environment(),
+    )
 
 
 def _draw(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:

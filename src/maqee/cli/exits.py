@@ -37,8 +37,8 @@ def exits(
     """Give a fine-tuned model exits and train their heads. Run it again to go on after a stop."""
     from maqee.cli.train import print_summary
     from maqee.errors import MaqeeError
+    from maqee.training import train as run_training
     from maqee.training.exits_recipe import exits_recipe
-    from maqee.training.trainer import run_recipe
 
     if positions is not None and not all(part.strip().isdecimal() for part in positions.split(",")):
         raise MaqeeError(f"--positions {positions!r} must be block numbers with commas between them, e.g. 4,6,8,10.")
@@ -55,4 +55,4 @@ def exits(
         seed=seed,
         device=device,
     )
-    print_summary(run_recipe(recipe, out, device), out, "compress")
+    print_summary(run_training(recipe, out=out, device=device), "compress")

@@ -13,7 +13,7 @@ from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_pla
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
 from maqee.compression.model_measure import ModelMeasure
-from maqee.compression.recovery import Recovery, recover_and_choose, training_batch
+from maqee.compression.recovery import MIRRORED, Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.device import pick_device
@@ -63,11 +63,11 @@ def compress_model(
     if options.risk is not None:
         check_risk(options.risk, task, calibration, len(unseen))
     fitting, measuring = draw_images(calibration, *options.draws)
+    target = pick_device(device)
     _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
-    target = pick_device(device)
     reference = copy.deepcopy(model).to(target).eval()
     widths = tuple(range(how.bit_min, how.bit_max + 1))
     quantized = fit_model(reference, fitting, widths, options, target)
@@ -102,7 +102,7 @@ def compress_model(
 def _completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptions:
     """The options with what was left open: a request says what is really done."""
     size = options.recovery.batch_size or training_batch(model.backbone)
-    recovery = replace(options.recovery, batch_size=size)
+    recovery = replace(options.recovery, batch_size=size, augment=options.recovery.augment or MIRRORED)
     return replace(options, task=options.task or "classification", recovery=recovery)
 
 

@@ -146,7 +146,11 @@ def _counted(bits: Bits) -> tuple[int, int]:
 
 
 def _network(
-    model: str | Path | Backbone | EarlyExitModel, exits: str, image_size: int | None, final: str | None, classes: int | None
+    model: str | Path | Backbone | EarlyExitModel,
+    exits: str,
+    image_size: int | None,
+    final: str | None,
+    classes: int | None,
 ) -> Network:
     if isinstance(model, EarlyExitModel):
         return model

@@ -111,7 +111,7 @@ class _TestBatches:
 
     def __init__(self, data: ImageSet, preprocessing: Preprocessing, batch_size: int, device: torch.device) -> None:
         if batch_size < 1:
-            raise MaqeeError(f"Batches of {batch_size} images are too small: give at least 1.")
+            raise MaqeeError(f"batch_size: {batch_size} must be at least 1.")
         self.data, self.preprocessing, self.batch_size, self.device = data, preprocessing, batch_size, device
         channels, (height, width) = len(preprocessing.mean), preprocessing.image_size
         small = len(data) * channels * height * width * 4 < KEPT_BYTES
@@ -191,9 +191,7 @@ def _check_data(network: Network, splits: Splits, images: int) -> None:
         raise MaqeeError(f"The model wants {config.channels} channels and {splits.test.name} has {first.shape[1]}.")
 
 
-def _begin(
-    model: str | Path, network: Network, splits: Splits, preprocessing: Preprocessing
-) -> MethodComparison:
+def _begin(model: str | Path, network: Network, splits: Splits, preprocessing: Preprocessing) -> MethodComparison:
     """A comparison without rows."""
     return MethodComparison(
         model=short_name(model),

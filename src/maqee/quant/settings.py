@@ -97,8 +97,8 @@ def parse_override(text: str) -> tuple[str, Bits]:
 def parse_bits(text: str, what: str) -> Bits:
     """Read "8/8", "4/float", "4" or "float".
 
-    32 bits are float too. One number is for the weights and keeps 4-bit activations. Which widths a grid can have is for
-    `QuantSettings` to say; what is only counted (`maqee.cost`) has others.
+    32 bits are float too. One number is for the weights and keeps 4-bit activations. Which widths a grid can have is
+    for `QuantSettings` to say; what is only counted (`maqee.cost`) has others.
 
     Args:
         text: what the user wrote.
@@ -117,7 +117,7 @@ def _check_width(name: str, width: int) -> None:
     try:
         check_bits(width)
     except MaqeeError as error:
-        raise MaqeeError(f"{name}: {error}") from error
+        raise MaqeeError(f"{name}: {width!r} is impossible, a grid has 2 to 8 bits.") from error
 
 
 def _check_pair(name: str, bits: Bits) -> None:
