@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from maqee.errors import suggest
 
-_UNKNOWN, _MISSING = "extra_forbidden", "missing"
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
+_MISSING = "missing"
 _INPUT = "Input should"
 
 
@@ -23,7 +24,7 @@ def explain(error: ValidationError, kind: Any) -> str:
     """
     first = error.errors()[0]
     location, message = first["loc"], first["msg"]
-    if first["type"] == _UNKNOWN:
+    if first["type"] in _UNKNOWN:
         *parents, name = location
         place = key_path(kind, parents)
         return f"{place}{': ' if place else ''}{unknown_key(str(name), known_keys(kind, parents))}"
