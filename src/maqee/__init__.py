@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.exits import EarlyExitModel as EarlyExitModel
-    from maqee.exits import Policy as Policy
     from maqee.exits import add_exits as add_exits
     from maqee.models import load_backbone as load_backbone
+    from maqee.policy import Policy as Policy
     from maqee.runtime import load as load
     from maqee.training import read_recipe as read_recipe
     from maqee.training import run_recipe as run_recipe

@@ -62,7 +62,7 @@ def compress(
     from maqee.apq import Budget, SearchOptions
     from maqee.compression import CompressOptions, RecoverySettings
     from maqee.compression import compress as compress_run
-    from maqee.compression.guarantee import risk_options
+    from maqee.compression.promise import risk_options
     from maqee.quant import QuantSettings
     from maqee.quant.settings import parse_bits
     from maqee.report.tables import plan_table

@@ -11,8 +11,8 @@ import torch
 
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
 from maqee.compression.compress_options import CompressOptions
-from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
 from maqee.compression.model_measure import ModelMeasure
+from maqee.compression.promise import check_kept, check_risk, guarantee_plan
 from maqee.compression.recovery import Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
@@ -178,7 +178,7 @@ def _write(folder: Path, done: ReadyModel) -> None:
 def _check_met(done: ReadyModel, result: SearchResult, budget: Budget, out: Path | None) -> None:
     """Complain if the budget is missed, when everything has been written."""
     try:
-        if result.state.finished:
+        if result.state.finished:  # judged by what was asked, which a search before training is not
             budget.check_met(result.best.excess, result.best.figures)
         check_kept(done.plan, done.trace)
     except MaqeeError as error:
