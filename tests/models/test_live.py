@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from maqee.errors import MaqeeError
-from maqee.models import load_backbone
+from maqee.models import Swin, load_backbone, presets
+from maqee.models.swin import SwinBlock
 from tests.models.complaints import complaint
 from tests.models.foreign import CLASSIFIERS, assert_parity, images, make
 from tests.models.timm_modules import QuickGELU, ResPostBlock, RmsNorm, VisionTransformer
@@ -182,3 +183,46 @@ def test_packed_swiglu() -> None:
 def test_errors_are_of_one_kind() -> None:
     with pytest.raises(MaqeeError, match="known architecture"):
         load_backbone(nn.Linear(3, 3))
+
+
+def timm_swin() -> Any:
+    """A Swin with timm's module names around layers of plain torch."""
+    ours = load_backbone("test-swin")
+    assert isinstance(ours, Swin)
+    module, embedding = _holder(), ours.embedding
+    module.patch_embed = _holder(proj=embedding.get_submodule("patch"), norm=embedding.get_submodule("norm"))
+    stages = [_holder(blocks=nn.ModuleList()) for _ in ours.config.depths]
+    for index, block in enumerate(ours.blocks):
+        assert isinstance(block, SwinBlock)
+        attention = _holder(qkv=block.attn.qkv, proj=block.attn.proj)
+        attention.relative_position_bias_table = block.attn.bias_table
+        stage = ours.config.stage_of(index)
+        attention.num_heads = ours.config.heads[stage]
+        layers = _holder(norm1=block.norm1, attn=attention, norm2=block.norm2, mlp=block.mlp)
+        stages[stage].blocks.append(layers)
+        if (merge := dict(ours.merges.items()).get(str(index + 1))) is not None:
+            stages[stage].downsample = merge
+    module.layers, module.norm, module.head = nn.ModuleList(stages), ours.norm, _holder(fc=ours.head.linear)
+    module.patch_embed.img_size = (32, 32)
+    return module
+
+
+def _holder(**children: nn.Module) -> Any:
+    module = nn.Module()
+    for name, child in children.items():
+        module.add_module(name, child)
+    return module
+
+
+def test_live_swin_of_timm() -> None:
+    """Heads differ between stages, which is as it should be."""
+    assert load_backbone(timm_swin()).config == presets["test-swin"]
+    module = timm_swin()
+    module.get_submodule("layers.2.blocks.1.attn").num_heads = 2
+    assert "layers.2.blocks.1.attn has 2 heads" in complaint(module)
+    module = timm_swin()
+    module.get_submodule("layers.1.blocks.0.mlp").act = nn.ReLU()
+    assert "layers.1.blocks.0.mlp.act is the activation ReLU()" in complaint(module)
+    module = timm_swin()
+    module.get_submodule("layers.1.downsample.norm").eps = 1e-3
+    assert "layers.1.downsample.norm has eps 0.001" in complaint(module)

@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from maqee.exits import add_exits
 from maqee.models import ViT, load_backbone, save_backbone
+from maqee.quant import Bits, QuantSettings, load_quantized, quantize, save_quantized
 from tests.helpers import check_every_tensor_matters, max_difference
 from tests.models.complaints import complaint
 from tests.models.foreign import images, watch_ours
@@ -84,7 +86,9 @@ def test_bare_file(variant: str, tmp_path: Path) -> None:
     """Shapes tell everything but the number of heads, which are 64 wide by custom."""
     theirs = VisionTransformer(**{**VARIANTS[variant], "embed_dim": 64, "num_heads": 1})
     save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
-    assert_same(load_vit(tmp_path / "weights.safetensors"), theirs, (32, 32))
+    ours = load_vit(tmp_path / "weights.safetensors")
+    assert ours.config.norm_eps == (1e-5 if "CLIP" in variant else 1e-6)
+    assert_same(ours, theirs, (32, 32))
 
 
 @pytest.mark.parametrize("variant", ["registers", "registers with positions", "DeiT III", "CLIP", "mean token"])
@@ -145,3 +149,19 @@ def test_original_dinov2_release(registers: int, tmp_path: Path) -> None:
         theirs.head = torch.nn.Identity()
     assert max_difference(ours(images(32))[:, :64], theirs(images(32))) <= TOLERANCE
     assert (max_difference(ours(images(48))[:, :64], theirs(images(48))) <= TOLERANCE) == bool(registers)
+
+
+@pytest.mark.parametrize("method", ["rtn", "repq"])
+@pytest.mark.parametrize("exits", [None, "lgvit"])
+def test_quantized_and_saved(method: str, exits: str | None, tmp_path: Path) -> None:
+    """Everything at once through the rest of the library: CLIP's norm, registers, and the mean token's own norm."""
+    theirs = VisionTransformer(pre_norm=True, reg_tokens=2, no_embed_class=True, global_pool="avg", depth=6)
+    ours = load_vit(theirs)
+    network = ours if exits is None else add_exits(ours, exits)
+    settings = QuantSettings(weight_bits=8, act_bits=8, patch=Bits(8, 8), classifier=Bits(8, 8))
+    exact = network(images(32))
+    quantized = quantize(network.eval(), images(32), method, settings)
+    answer = quantized.model(images(32))
+    assert 0 < max_difference(answer, exact) < 0.2  # the classifier behind the norm takes part, and all else is kept
+    save_quantized(quantized, tmp_path)
+    assert torch.equal(load_quantized(tmp_path).model(images(32)), answer)

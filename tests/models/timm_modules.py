@@ -97,11 +97,11 @@ class LayerScale(nn.Module):
 class Block(nn.Module):
     """Norms in front of attention and MLP."""
 
-    def __init__(self, dim: int, heads: int, act: nn.Module, scaled: bool) -> None:
+    def __init__(self, dim: int, heads: int, act: nn.Module, scaled: bool, eps: float = 1e-6) -> None:
         super().__init__()
-        self.norm1, self.attn = LayerNorm(dim), Attention(dim, heads)
+        self.norm1, self.attn = LayerNorm(dim, eps), Attention(dim, heads)
         self.ls1: nn.Module = LayerScale(dim) if scaled else nn.Identity()
-        self.norm2, self.mlp = LayerNorm(dim), Mlp(dim, 2 * dim, act)
+        self.norm2, self.mlp = LayerNorm(dim, eps), Mlp(dim, 2 * dim, act)
         self.ls2: nn.Module = LayerScale(dim) if scaled else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,7 +133,8 @@ class VisionTransformer(nn.Module):
         fc_norm: bool | None = None,
     ) -> None:
         super().__init__()
-        dim, after = embed_dim, (global_pool == "avg") if fc_norm is None else fc_norm
+        dim, eps = embed_dim, 1e-5 if pre_norm else 1e-6  # timm's CLIP models have torch's usual epsilon
+        after = (global_pool == "avg") if fc_norm is None else fc_norm
         self.global_pool, self.no_embed_class, self.pool_include_prefix = global_pool, no_embed_class, False
         self.num_prefix_tokens = 1 + reg_tokens
         self.pretrained_cfg: dict[str, Any] = {"input_size": (3, 224, 224)}  # of the weights, not of this model
@@ -142,12 +143,12 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.reg_token = nn.Parameter(torch.zeros(1, reg_tokens, dim)) if reg_tokens else None
         self.pos_embed = nn.Parameter(torch.zeros(1, patches + (0 if no_embed_class else 1 + reg_tokens), dim))
-        self.norm_pre: nn.Module = LayerNorm(dim) if pre_norm else nn.Identity()
+        self.norm_pre: nn.Module = LayerNorm(dim, eps) if pre_norm else nn.Identity()
         self.blocks = nn.Sequential(
-            *[Block(dim, num_heads, act or nn.GELU(), init_values is not None) for _ in range(depth)]
+            *[Block(dim, num_heads, act or nn.GELU(), init_values is not None, eps) for _ in range(depth)]
         )
-        self.norm: nn.Module = nn.Identity() if after else LayerNorm(dim)
-        self.fc_norm: nn.Module = LayerNorm(dim) if after else nn.Identity()
+        self.norm: nn.Module = nn.Identity() if after else LayerNorm(dim, eps)
+        self.fc_norm: nn.Module = LayerNorm(dim, eps) if after else nn.Identity()
         self.head = nn.Linear(dim, num_classes) if num_classes else nn.Identity()
         randomize(self, std=0.4)
 

@@ -21,6 +21,7 @@ def infer_shape(state: State, hints: Hints, placed: tuple[int, ...], resize: Pos
     dim, channels, patch_size = projection.shape[0], projection.shape[1], projection.shape[2]
     readout, num_classes = _infer_readout(state, dim, hints)
     _check_mlp(state)
+    pre_norm = has_any(state, "embedding.norm.")
     return ViTConfig(
         image_size=_infer_image_size(state["embedding.position"].shape[1], placed, patch_size, hints),
         patch_size=patch_size,
@@ -34,9 +35,9 @@ def infer_shape(state: State, hints: Hints, placed: tuple[int, ...], resize: Pos
         distillation_token="embedding.distillation_token" in state,
         layer_scale=_has_layer_scale(state),
         qkv_bias=any(name.endswith(".attn.qkv.bias") for name in state),
-        norm_eps=hints.norm_eps or 1e-6,
+        norm_eps=hints.norm_eps or (1e-5 if pre_norm else 1e-6),  # of CLIP and of all others
         registers=count_registers(state, hints),
-        pre_norm=has_any(state, "embedding.norm."),
+        pre_norm=pre_norm,
         pooled_norm=readout == "mean" and has_any(state, "fc_norm."),
         position_resize=resize,
     )
