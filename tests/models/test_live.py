@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,8 +109,14 @@ def test_changed_module_of_transformers(kind: str) -> None:
     assert "mlp.activation_fn is the activation ReLU()" in complaint(theirs)
 
 
-def test_swiglu_of_transformers() -> None:
-    assert "use_swiglu_ffn is True" in complaint(make("dinov2", use_swiglu_ffn=True))
+@pytest.mark.parametrize("kind", ["dinov2", "dinov2-registers"])
+def test_swiglu_of_transformers(kind: str, tmp_path: Path) -> None:
+    theirs = make(kind, use_swiglu_ffn=True)
+    assert "use_swiglu_ffn is True" in complaint(theirs)
+    theirs.save_pretrained(tmp_path)
+    assert "use_swiglu_ffn is True" in complaint(tmp_path)
+    (tmp_path / "config.json").unlink()
+    assert "of a SwiGLU MLP, which is not supported" in complaint(tmp_path / "model.safetensors")
 
 
 def test_epsilon_of_some_norms_only() -> None:

@@ -42,7 +42,7 @@ def live_values(module: nn.Module) -> dict[str, Any]:
 
 def check_module(module: nn.Module, converted: Converted, source: str) -> None:
     """Refuse a module that is another network than ours with the same tensors; name the part and why."""
-    modules = dict(module.named_modules())
+    modules = dict(module.named_modules(remove_duplicate=False))
     for path, child in modules.items():
         if getattr(child, "rope", None) is not None:
             raise MaqeeError(f"{source}: {path or 'the module'} has rotary positions (rope), which are not supported.")
