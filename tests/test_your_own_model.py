@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,8 @@ def test_full_depth_is_the_model_that_was_given(road: Path) -> None:
     """Heads learn, the network does not."""
     from transformers import ViTForImageClassification
 
-    given = ViTForImageClassification.from_pretrained(road / "my-vit").eval()
+    given: Any = ViTForImageClassification.from_pretrained(road / "my-vit")
+    given.eval()
     images = torch.randn(4, 3, 16, 16)
     with torch.inference_mode():
         wanted, got = given(images).logits, load(road / "runs" / "exits").model(images)

@@ -18,6 +18,8 @@ from maqee.errors import MaqeeError
 from maqee.models import SwinConfig, ViTConfig, load_backbone, save_backbone
 from maqee.models.load import build_backbone
 from tests.models.foreign import make
+from tests.models.test_timm_layout import write_timm_folder
+from tests.models.timm_modules import VisionTransformer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _SECONDS, _MEGABYTES = 10.0, 600
@@ -95,7 +97,7 @@ def _attack(source: Path, target: Path, damage: Callable[[bytes, random.Random],
     return counts
 
 
-@pytest.fixture(params=["vit", "swin", "own-vit", "own-swin"])
+@pytest.fixture(params=["vit", "swin", "timm", "own-vit", "own-swin"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A tiny good checkpoint."""
     if request.param == "own-vit":
@@ -104,6 +106,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     elif request.param == "own-swin":
         swin = SwinConfig(image_size=(8, 8), patch_size=2, dim=4, depths=(1, 1), heads=(1, 2), window=2, num_classes=2)
         save_backbone(build_backbone(swin), tmp_path)
+    elif request.param == "timm":
+        shape: dict[str, Any] = {"img_size": (8, 8), "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
+        theirs = VisionTransformer(**shape, reg_tokens=2, pre_norm=True, global_pool="avg")
+        write_timm_folder(tmp_path, theirs.state_dict(), num_heads=2, reg_tokens=2, img_size=[8, 8])
     else:
         make(request.param, **(_VIT if request.param == "vit" else _SWIN)).save_pretrained(tmp_path)
     return tmp_path

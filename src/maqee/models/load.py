@@ -17,7 +17,8 @@ from maqee.io import write_json
 from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
-from maqee.models.convert import convert_state, read_hints
+from maqee.models.convert import check_module, convert_state, read_hints
+from maqee.models.finite import NOT_FINITE, is_finite
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
 from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
@@ -128,6 +129,8 @@ def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocess
     config, state = converted.config, converted.state
     preprocessing = _read_preprocessing(checkpoint, config)
     check_state(on_meta(config), state, checkpoint.source, converted.name_in_file, converted.shape_in_file)
+    if checkpoint.module is not None:
+        check_module(checkpoint.module, converted, checkpoint.source)
     return config, preprocessing, state
 
 
@@ -142,7 +145,7 @@ def check_state(
     name_in_file: Callable[[str], str] = str,
     shape_in_file: Callable[[str, Sequence[int]], tuple[int, ...]] = _as_it_is,
 ) -> None:
-    """Name the first missing, unexpected or misshapen tensor as the file calls it; values are not looked at."""
+    """Name the first missing, unexpected or misshapen tensor, or one that is no number, as the file calls it."""
     expected = model.state_dict()
     for name, tensor in expected.items():
         if name not in state:
@@ -153,6 +156,8 @@ def check_state(
         if state[name].is_floating_point() != tensor.is_floating_point():
             got_type, want_type = state[name].dtype, tensor.dtype
             raise MaqeeError(f"{source}: key {name_in_file(name)!r} holds {got_type} numbers, expected {want_type}.")
+        if not is_finite(state[name]):
+            raise MaqeeError(f"{source}: key {name_in_file(name)!r} {NOT_FINITE}.")
     for name in state:
         if name not in expected:
             raise MaqeeError(f"{source}: unexpected key {name_in_file(name)!r}.")

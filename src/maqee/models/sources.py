@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.io import read_json
+from maqee.models.convert import live_values
 from maqee.tensors import read_tensors
 
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.safetensors", "pytorch_model.bin")
@@ -22,7 +23,11 @@ _NESTED_UNDER = ("state_dict", "model", "model_state_dict", "teacher")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors under their own names, the values of the config files beside them, and what to call each in errors."""
+    """Tensors under their own names, the values of the config files beside them, and what to call each in errors.
+
+    Attributes:
+        module: the live module that the tensors came from, if they did.
+    """
 
     source: str
     state: dict[str, Tensor]
@@ -30,6 +35,7 @@ class Checkpoint:
     config_source: str = ""
     preprocessor: dict[str, Any] = field(default_factory=dict)
     preprocessor_source: str = ""
+    module: nn.Module | None = None
 
 
 def read_module(module: nn.Module) -> Checkpoint:
@@ -38,14 +44,10 @@ def read_module(module: nn.Module) -> Checkpoint:
     values: dict[str, Any] = dict(config.to_dict()) if config is not None and hasattr(config, "to_dict") else {}
     if isinstance(pretrained := getattr(module, "pretrained_cfg", None), dict):
         values["pretrained_cfg"] = pretrained
-    for child in module.modules():
-        if isinstance(heads := getattr(child, "num_heads", None), int):
-            values.setdefault("num_heads", heads)
-        if isinstance(child, nn.LayerNorm):
-            values.setdefault("layer_norm_eps", child.eps)
+    values = {**live_values(module), **values}
     state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
     name = type(module).__name__
-    return Checkpoint(name, state, values, f"the configuration of {name}")
+    return Checkpoint(name, state, values, f"the configuration of {name}", module=module)
 
 
 def read_file(path: Path) -> Checkpoint:
