@@ -9,6 +9,9 @@ import typer
 
 
 def demo(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value for the recipe of the digits, e.g. stages.0.epochs=2.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
 ) -> None:
     """Train a small vision transformer with exits on 1,077 handwritten digits, and compress it."""
@@ -16,7 +19,7 @@ def demo(
     from maqee.evaluate.tables import demo_table
     from maqee.io import write_json
 
-    result = run_demo(out)
+    result = run_demo(out, overrides)
     typer.echo(demo_table(result))
     write_json(out / "result.json", result)
     typer.echo(f"\nWritten to {out / 'result.json'}. Next: maqee diagnose {out / result['plan']['folder']}")

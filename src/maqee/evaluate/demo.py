@@ -19,6 +19,7 @@ from maqee.evaluate.exits import measure_exits, metric_figures, policy_figures
 from maqee.exits import EarlyExitModel, Policy
 from maqee.quant import QuantizedModel
 from maqee.tasks import tasks
+from maqee.threads import one_thread
 from maqee.train import read_recipe, run_recipe
 from maqee.train.shipped import find_recipe
 
@@ -26,6 +27,7 @@ STANDARD = 0.8  # the threshold of all exits that published early-exit models co
 OPTIONS = CompressOptions(samples=328, scored=164)  # with 32 to fit grids, all of the calibration images
 
 
+@one_thread()  # the model is a miniature
 def run_demo(out: Path, overrides: list[str] | None = None) -> dict[str, Any]:
     """Train and compress; full precision, uniform 4 bits and the method side by side.
 
