@@ -14,23 +14,28 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from maqee.disk import cannot_write, explain_write_errors
 from maqee.errors import MaqeeError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it into place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:  # the data must be on disk before the name points to it
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp makes files private; ordinary results are not
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Let `write` fill a temporary file beside `path`, then move it into place in one step.
+
+    A disk that does not take it is the user's error, named.
+    """
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            with temporary.open("rb") as file:  # the data must be on disk before the name points to it
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)  # mkstemp makes files private; ordinary results are not
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -68,7 +73,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file atomically. Names are sorted by the format, so equal tensors give equal bytes."""
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    try:
+        write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    except SafetensorError as error:  # what its own code makes of a full disk
+        raise cannot_write(path, str(error)) from error
 
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from maqee.exits import EarlyExitModel
 from maqee.exits.model import Decision
 from maqee.io import read_json, write_json
 from maqee.models.preprocessing import Preprocessing
+from maqee.progress import phase
 from maqee.quant.artifact import load_quantized
 from maqee.tasks import tasks
 from maqee.train.recipe import AugmentSection
@@ -53,7 +54,8 @@ def compress_folder(
     if augment := _augmentation(recipe):
         options = replace(options, recovery=replace(options.recovery, augment=augment))
     seed, holdout = recipe.get("seed", 0), recipe.get("data", {}).get("holdout")
-    splits = open_data(data, data_root, holdout, seed)
+    with phase(f"opening {data}"):
+        splits = open_data(data, data_root, holdout, seed)
     check_classes(network, splits)
     source = {"data": data, "path": str(data_root) if data_root else None, "holdout": holdout, "seed": seed}
     facts = {"data": source, "model": str(folder), "task": options.task, "environment": describe_environment()}

@@ -20,11 +20,15 @@ from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.evaluate.exits import evaluation_batch
 from maqee.exits import EarlyExitModel
+from maqee.folder_lock import check_folder, hold_folder
 from maqee.io import write_json, write_text
+from maqee.processor import check_reduced_precision
+from maqee.progress import phase
 from maqee.progress import steps as show_steps
 from maqee.quant import QuantizedModel, QuantSettings, methods, quantize
 from maqee.quant.artifact import save_quantized
 from maqee.tasks import tasks
+from maqee.threads import threads_for
 
 SEARCH, PLAN, TRACE, PREPROCESSING = "search.json", "plan.json", "trace.safetensors", "preprocessor_config.json"
 SNAPSHOTS, UNRECOVERED = "snapshots", "unrecovered"
@@ -113,7 +117,7 @@ def compress(
         options: everything else that decides the result.
         out: folder for plan, trace, model and the state of the search; nothing is written when left out. With
             training at the end, its folder "unrecovered" holds what was there before it.
-        device: the GPU if there is one.
+        device: the GPU if there is one. A miniature (see `maqee.threads`) uses one thread of the processor.
         test: test images, only to make sure that none of them is among the calibration images.
         show: progress with the time left.
     """
@@ -125,36 +129,60 @@ def compress(
     trains = bool(options.recovery_steps or how.recovery_steps)
     if trains and (train is None or out is None):
         raise MaqeeError("Recovery needs training images and a folder for its weights: give train and out.")
+    if out is not None:
+        check_folder(out)
+    target = pick_device(device)
+    check_reduced_precision(options.recovery.precision if trains else "fp32", target)
     if test is not None:
-        warn_of_overlaps(Splits(train, calibration, test))
+        with phase("comparing training, calibration and test images", show):
+            warn_of_overlaps(Splits(train, calibration, test))
     calibration.require(task.targets, task.name)
-    unseen = other_images(calibration, options)
     if options.risk is not None:
-        check_risk(options.risk, task, calibration, len(unseen))
-    fitting, measuring = draw_images(calibration, options)
+        check_risk(options.risk, task, calibration, len(other_images(calibration, options)))
+    draw_images(calibration, options)
     _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
+    with hold_folder(out), threads_for(model.parts(), target):
+        return _compress_checked(model, calibration, train, budget, how, options, out, target, show)
+
+
+def _compress_checked(
+    model: EarlyExitModel,
+    calibration: ImageSet,
+    train: ImageSet | None,
+    budget: Budget,
+    how: SearchOptions,
+    options: CompressOptions,
+    out: Path | None,
+    target: torch.device,
+    show: bool,
+) -> Compressed:
+    """The job itself, in a folder that no other process works in."""
+    task = tasks[options.task]
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
-    target = pick_device(device)
+    fitting, measuring = draw_images(calibration, options)
     reference = model.to(target).eval()
     widths = tuple(range(how.bit_min, how.bit_max + 1))
-    quantized = fit_model(reference, fitting, widths, options, target)
+    with phase("fitting grids", show):
+        quantized = fit_model(reference, fitting, widths, options, target)
     recovery = None
-    if trains and train is not None and out is not None:
+    if (options.recovery_steps or how.recovery_steps) and train is not None and out is not None:
         folder = out / "training"
         recovery = Recovery(reference, train, task, options.recovery, options.seed, folder, target)
-    batches = load_batches(measuring, reference, target)
-    measure = ModelMeasure(
-        reference,
-        quantized,
-        batches,
-        task,
-        request.model,
-        options.scored,
-        recovery,
-        out / SNAPSHOTS if out is not None else None,
-    )
+    with phase("reading calibration images", show):
+        batches = load_batches(measuring, reference, target)
+    with phase("measuring full precision", show):
+        measure = ModelMeasure(
+            reference,
+            quantized,
+            batches,
+            task,
+            request.model,
+            options.scored,
+            recovery,
+            out / SNAPSHOTS if out is not None else None,
+        )
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(model, quantized, result, budget, options)
     if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
@@ -162,7 +190,7 @@ def compress(
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
         done = _conclude(model, quantized, result, budget, options)
     if done.finished and options.risk is not None:
-        others = calibration.select(unseen)
+        others = calibration.select(other_images(calibration, options))
         plan = guarantee_plan(done.plan, done.trace, done.model, others, task, options.risk)
         done = replace(done, plan=plan)
     if out is not None:
@@ -214,7 +242,8 @@ def _search(
 ) -> SearchResult:
     """Search, or go on with a search; with training at the end, what must be reached is judged after it."""
     if options.recovery_steps and budget.asks_for_metric:
-        budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how), max_drop=None)
+        with phase("measuring uniform bits", show):
+            budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how), max_drop=None)
     state = None
     if out is not None and (out / SEARCH).exists():
         state = SearchState.from_json((out / SEARCH).read_text(encoding="utf-8"), str(out / SEARCH))

@@ -18,6 +18,7 @@ from torch import Tensor
 from maqee.data import ImageSet, Splits, eval_batches, open_data
 from maqee.data.transforms import prepare
 from maqee.device import pick_device, synchronize
+from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluate.networks import Network, load_network, short_name
@@ -70,6 +71,8 @@ def compare_quantization(
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
+    if out is not None:
+        check_writable_file(out)
     target = pick_device(device)
     network = load_network(model)
     preprocessing = _preprocessing(network, resize)

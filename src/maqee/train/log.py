@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from maqee.disk import explain_write_errors
 from maqee.errors import MaqeeError
 from maqee.io import write_text
 
@@ -16,7 +17,8 @@ class TrainLog:
     def __init__(self, folder: Path, stage: str, first_step: int, tensorboard: bool = False) -> None:
         self.path = folder / "log.jsonl"
         self.stage = stage
-        folder.mkdir(parents=True, exist_ok=True)
+        with explain_write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             kept = [line for line in self.path.read_text().splitlines() if not self._repeats(line, first_step)]
             write_text(self.path, "".join(f"{line}\n" for line in kept))
@@ -31,7 +33,7 @@ class TrainLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
-        with self.path.open("a") as file:
+        with explain_write_errors(self.path), self.path.open("a") as file:
             file.write(json.dumps({"stage": self.stage, "step": step, **values}, sort_keys=True) + "\n")
         if self._board is not None:
             for name, value in values.items():
