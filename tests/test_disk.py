@@ -125,3 +125,9 @@ def test_checking_notices_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: full)
         with pytest.raises(MaqeeError, match="No space left"):
             check_writable(tmp_path)
+
+
+def test_tensorboard_on_a_disk_that_refuses(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").touch()
+    with pytest.raises(MaqeeError, match=r"Cannot write .*tensorboard \(File exists\)"):
+        TrainLog(tmp_path, "stage", 0, tensorboard=True)

@@ -33,12 +33,13 @@ class TrainLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
-        with explain_write_errors(self.path), self.path.open("a") as file:
-            file.write(json.dumps({"stage": self.stage, "step": step, **values}, sort_keys=True) + "\n")
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{self.stage}/{name}", value, step)
+        with explain_write_errors(self.path):
+            with self.path.open("a") as file:
+                file.write(json.dumps({"stage": self.stage, "step": step, **values}, sort_keys=True) + "\n")
+            if self._board is not None:
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self._board.add_scalar(f"{self.stage}/{name}", value, step)
 
 
 def _open_board(folder: Path) -> Any:
@@ -46,4 +47,5 @@ def _open_board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MaqeeError("tensorboard: true needs the package tensorboard: pip install 'maqee[train]'.") from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    with explain_write_errors(folder / "tensorboard"):
+        return SummaryWriter(str(folder / "tensorboard"))
