@@ -175,6 +175,29 @@ def integers(
     )
 
 
+@app.command()
+def neighbour(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value for the demo's recipe, e.g. stages.0.epochs=2.")
+    ] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(help="Busy programs; all cores but one when left out.", min=1)
+    ] = None,
+    out: Figures = None,
+) -> None:
+    """Time the demo on the machine as it is, and once more beside busy programs."""
+    from maqee.bench.neighbour import measure_neighbour
+
+    result = measure_neighbour(overrides or [], neighbours)
+    alone, beside = result["alone"], result["beside"]
+    typer.echo(
+        f"The demo takes {alone['seconds']:.1f} s alone (load {alone['load_before'][0]:.1f} before it) and "
+        f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
+        f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
+    )
+    _write(out, result)
+
+
 def _precision(text: str) -> str:
     from maqee.errors import MaqeeError
 

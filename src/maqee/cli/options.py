@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+
+def writable(out: Path | None) -> Path | None:
+    """Complain before hours of work, not after them, if the file of an option cannot be written."""
+    from maqee.disk import check_writable_file
+
+    if out is not None:
+        check_writable_file(out)
+    return out
+
+
 TrainedModel = Annotated[
     Path, typer.Option(help="A model with exits: a run folder of `maqee train`, or one stage of it.")
 ]
@@ -20,5 +30,5 @@ MinAccuracy = Annotated[
 ]
 MaxDrop = Annotated[float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")]
-Figures = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")]
+Figures = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.", callback=writable)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -24,6 +24,7 @@ from maqee.quant import QuantizedModel
 from maqee.runs import model_folder, require_data
 from maqee.runtime.load import load
 from maqee.tasks import tasks
+from maqee.threads import one_thread
 from maqee.training.recipe import read_recipe
 from maqee.training.shipped import find_recipe
 from maqee.training.trainer import run_recipe
@@ -95,6 +96,7 @@ class Demo:
         }
 
 
+@one_thread()  # the model is a miniature
 def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
     """Train and compress; full precision, uniform 4 bits and the method side by side.
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from maqee.data import ImageSet, Splits, eval_batches, open_source
 from maqee.data.transforms import prepare
 from maqee.device import pick_device, synchronize
+from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
@@ -71,6 +72,8 @@ def compare_quantization(
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
+    if out is not None:
+        check_writable_file(out)
     target = pick_device(device)
     network = load_network(model)
     preprocessing = _preprocessing(network, resize)
