@@ -72,7 +72,7 @@ def test_resize_stays_in_range_and_leaves_the_right_size_alone() -> None:
 @pytest.mark.parametrize("size", [(7, 7), (5, 5), (4, 4), (3, 6), (1, 2)])
 def test_centre_crop_leaves_equal_margins(size: tuple[int, int]) -> None:
     images = torch.arange(49.0).reshape(1, 1, 7, 7)
-    crop = transforms.centre_crop(images, size)
+    crop = transforms.centre_crop(images, Preprocessing(image_size=size))
     assert crop.shape[2:] == size
     top, left = divmod(int(crop[0, 0, 0, 0]), 7)
     for before, kept in ((top, size[0]), (left, size[1])):
