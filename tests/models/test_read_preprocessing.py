@@ -1,4 +1,4 @@
-"""How images must be prepared is read from where each library writes it, and guessed only with a word of warning."""
+"""How images must be prepared is read from where each library writes it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from maqee.errors import MaqeeError
 from maqee.models import Preprocessing, load_backbone
+from maqee.models.checkpoint import Checkpoint
+from maqee.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from maqee.models.presets import presets
+from maqee.models.read_preprocessing import read_preprocessing
 from tests.helpers import max_difference
 from tests.models.foreign import TOLERANCE, images, make
 from tests.models.test_timm_layout import random_backbone, write_timm_folder
 from tests.models.timm_names import timm_state
 
-HALF = (0.5, 0.5, 0.5)
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GREY = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
 CROP = {"do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
 BIT = {"image_processor_type": "BitImageProcessor"}
@@ -153,6 +154,24 @@ def test_sizes_that_differ_from_picture_to_picture(
     assert "leaves pictures their shape: here whole pictures are scaled to 32x32" in caplog.text
 
 
+def test_a_detector_sees_whole_pictures(caplog: pytest.LogCaptureFixture) -> None:
+    """Published YOLOS leaves pictures their shape; here all have one size."""
+    published = {
+        "image_processor_type": "YolosImageProcessor",
+        "size": {"shortest_edge": 512, "longest_edge": 1333},
+        "image_mean": list(IMAGENET_MEAN),
+        "image_std": list(IMAGENET_STD),
+        "do_pad": True,
+    }
+    whole = {**published, "size": {"height": 32, "width": 48}}
+    for values, warned in ((whole, False), (published, True)):
+        checkpoint = Checkpoint("model", {}, preprocessor=values, preprocessor_source="file")
+        found = read_preprocessing(checkpoint, presets["test-yolos"])
+        expected = Preprocessing(image_size=(32, 48), mean=IMAGENET_MEAN, std=IMAGENET_STD, rounding="transformers")
+        assert found == replace(expected, resample="bilinear")
+        assert ("detectors see all of them: here whole pictures are scaled to 48x32" in caplog.text) == warned
+
+
 def test_an_unknown_processor_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert _read(folder, {"size": 32, "image_processor_type": "OddImageProcessor"}).resample == "bilinear"
     assert "OddImageProcessor is not known here and is read like ViTImageProcessor" in caplog.text
@@ -239,73 +258,3 @@ def test_impossible_pretrained_cfg(tmp_path: Path, values: dict[str, Any], words
     _write_timm(tmp_path, values)
     with pytest.raises(MaqeeError, match=rf"config\.json: pretrained_cfg.*{words}"):
         load_backbone(tmp_path)
-
-
-# --- where nothing is said -------------------------------------------------------------------------------------------
-
-CUSTOM = [
-    ("vit", HALF, HALF, "bilinear"),
-    ("deit", IMAGENET_MEAN, IMAGENET_STD, "bicubic"),
-    ("dinov2", IMAGENET_MEAN, IMAGENET_STD, "bicubic"),
-    ("swin", IMAGENET_MEAN, IMAGENET_STD, "bicubic"),
-]
-
-
-@pytest.mark.parametrize(("kind", "mean", "std", "resample"), CUSTOM)
-def test_without_a_file_the_family_decides_and_a_warning_names_the_guess(
-    kind: str, mean: tuple[float, ...], std: tuple[float, ...], resample: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = load_backbone(make(kind)).preprocessing
-    assert found == Preprocessing(image_size=(32, 32), mean=mean, std=std, resample=resample)
-    [record] = caplog.records
-    shown = ", ".join(map(str, mean))
-    assert f"no preprocessing is stored with it: assuming mean {shown}, std " in record.getMessage()
-    assert f"whole pictures scaled to 32x32 ({resample})" in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    ("name", "mean"),
-    [
-        ("vit_small_patch16_224", HALF),
-        ("deit_small_patch16_224-cd65a155", IMAGENET_MEAN),
-        ("DINO_vits8", IMAGENET_MEAN),
-    ],
-)
-def test_a_bare_file_is_known_by_its_name(
-    tmp_path: Path, name: str, mean: tuple[float, ...], caplog: pytest.LogCaptureFixture
-) -> None:
-    save_file(timm_state(random_backbone("vit-tiny")), tmp_path / f"{name}.safetensors")
-    assert load_backbone(tmp_path / f"{name}.safetensors").preprocessing.mean == mean
-    assert f"{name}.safetensors: no preprocessing is stored with it: assuming mean {mean[0]}" in caplog.text
-
-
-def test_what_is_said_needs_no_guess(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    said = Preprocessing(image_size=(32, 32), resize=40, resample="lanczos")
-    assert load_backbone(make("vit"), preprocessing=said).preprocessing == said
-    assert load_backbone(folder, preprocessing=said).preprocessing == said
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("source", ["preset", "module"])
-def test_the_model_gets_the_size_that_is_said(source: str) -> None:
-    said = Preprocessing(image_size=(16, 24), resize=30)
-    model = load_backbone("test-vit" if source == "preset" else make("vit"), preprocessing=said)
-    assert (model.config.image_size, model.preprocessing) == ((16, 24), said)
-    larger = load_backbone("test-vit" if source == "preset" else make("vit"), image_size=64, preprocessing=said)
-    assert (larger.config.image_size, larger.preprocessing.image_size) == ((64, 64), (64, 64))
-
-
-def test_what_is_said_has_the_channels_of_the_model() -> None:
-    with pytest.raises(MaqeeError, match="mean and std have 1 numbers, and the model 3 channels"):
-        load_backbone("test-vit", preprocessing=Preprocessing(image_size=(32, 32), mean=(0.5,), std=(0.5,)))
-
-
-@pytest.mark.parametrize(
-    ("preset", "mean"),
-    [("vit-tiny", HALF), ("deit-tiny", IMAGENET_MEAN), ("deit-tiny-distilled", IMAGENET_MEAN), ("vit-digits", (0.5,))],
-)
-def test_presets(preset: str, mean: tuple[float, ...], caplog: pytest.LogCaptureFixture) -> None:
-    found = load_backbone(preset).preprocessing
-    assert found.mean == mean
-    assert len(found.std) == len(mean)
-    assert not caplog.records

@@ -28,6 +28,6 @@ def _orientation(image: Image.Image) -> int:
     """1 to 8; 1 is upright, and taken where nothing can be read: the pixels are good without it."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except (OSError, ValueError, SyntaxError, TypeError, KeyError, struct.error):
+    except (OSError, ValueError, SyntaxError, struct.error):
         return 1
     return found if isinstance(found, int) else 1

@@ -184,7 +184,7 @@ def check_state(
 
 def _fit(preprocessing: Preprocessing, config: BackboneConfig) -> Preprocessing:
     """For the model's image size; a detector sees the whole picture, without a crop."""
-    if getattr(config, "detection_tokens", 0):
+    if getattr(config, "detection_tokens", 0) and preprocessing.crops:
         preprocessing = replace(preprocessing, resize=None)
     return preprocessing.for_size(config.image_size)
 

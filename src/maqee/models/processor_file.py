@@ -18,12 +18,19 @@ _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.2613
 _FILTERS: tuple[Resample, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's numbers
 
 # What each class does where its file is silent; sizes are left to the model.
-_CLIP = {"resample": 3, "image_mean": _CLIP_MEAN, "image_std": _CLIP_STD, "do_center_crop": True}
+_CLIP = {
+    "resample": 3,
+    "image_mean": _CLIP_MEAN,
+    "image_std": _CLIP_STD,
+    "do_center_crop": True,
+    "do_convert_rgb": True,
+    "default_to_square": False,
+}
 _CLASSES: dict[str, dict[str, Any]] = {
     "ViT": {},
     "DeiT": {"resample": 3, "do_center_crop": True},
-    "Bit": {**_CLIP, "do_convert_rgb": True, "default_to_square": False},
-    "CLIP": {**_CLIP, "do_convert_rgb": True, "default_to_square": False},
+    "Bit": _CLIP,
+    "CLIP": _CLIP,
     "Yolos": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "default_to_square": False},
 }
 _LIMITS = ({"shortest_edge", "longest_edge"}, {"max_height", "max_width"})
@@ -60,7 +67,10 @@ class Processor(BaseModel):
         found = getattr(self, key)
         values = (found,) * channels if isinstance(found, int | float) else tuple(found)
         if len(values) != channels:
-            raise MaqeeError(f"{source}: key {key!r} has {len(values)} numbers, and the model {channels} channels.")
+            raise MaqeeError(
+                f"{source}: key {key!r} has {len(values)} numbers, and the model {channels} channels: correct it, "
+                "or give preprocessing."
+            )
         return tuple(float(value) for value in values)
 
     def resample_name(self, source: str) -> Resample:

@@ -36,7 +36,9 @@ def read_preprocessing(checkpoint: Checkpoint, config: BackboneConfig) -> Prepro
 def check_channels(preprocessing: Preprocessing, channels: int, source: str) -> None:
     """Mean and std have a number for every channel of the model."""
     if (count := len(preprocessing.mean)) != channels:
-        raise MaqeeError(f"{source}: mean and std have {count} numbers, and the model {channels} channels: correct it.")
+        raise MaqeeError(
+            f"{source}: mean and std have {count} numbers, and the model {channels} channels: give one for each."
+        )
 
 
 def family_preprocessing(config: BackboneConfig, name: str = "") -> Preprocessing:
