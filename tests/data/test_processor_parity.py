@@ -196,7 +196,7 @@ def test_what_auto_image_processor_makes_of_a_folder(tmp_path: Path, name: str, 
     )
     (tmp_path / file).write_text(json.dumps(content))
     auto: Any = transformers.AutoImageProcessor
-    processor = auto.from_pretrained(tmp_path)
+    processor = auto.from_pretrained(tmp_path, backend="pil")
     wanted = load_backbone(tmp_path).preprocessing
     for height, width in PICTURES:
         picture = _picture(height, width)
