@@ -152,7 +152,9 @@ def test_values_of_the_other_files(name: str, tmp_path: Path) -> None:
     theirs = make("vit", **_VIT)
     theirs.save_pretrained(tmp_path, max_shard_size="1KB" if "index" in name else "1GB")
     if "preprocessor" in name:
-        values = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 9}, "do_center_crop": True}
+        sizes = {"size": {"height": 9, "width": 9}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
+        switches = {"do_resize": True, "do_rescale": True, "do_normalize": True, "resample": 2, "rescale_factor": 0.1}
+        values = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, **sizes, **switches}
         (tmp_path / name).write_text(json.dumps(values))
 
     def swap(good: bytes, rng: random.Random) -> bytes:

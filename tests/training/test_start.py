@@ -10,7 +10,7 @@ import yaml
 
 from maqee.errors import MaqeeError
 from maqee.training import read_recipe, run_recipe
-from maqee.training import run as run_module
+from maqee.training import trainer as run_module
 
 RECIPE: dict[str, Any] = {
     "name": "start",

@@ -17,6 +17,7 @@ from maqee.models.convert import live_values
 from maqee.tensors import read_tensors
 
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.safetensors", "pytorch_model.bin")
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 _INDEX_FILE = "model.safetensors.index.json"
 _NESTED_UNDER = ("state_dict", "model", "model_state_dict", "teacher")
 
@@ -71,14 +72,27 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def _with_config(weights: Checkpoint, folder: Path) -> Checkpoint:
-    config, preprocessor = folder / "config.json", folder / "preprocessor_config.json"
+    config = folder / "config.json"
+    preprocessor, preprocessor_source = _read_preprocessor(folder)
     return replace(
         weights,
         config=read_json(config) if config.is_file() else {},
         config_source=str(config),
-        preprocessor=read_json(preprocessor) if preprocessor.is_file() else {},
-        preprocessor_source=str(preprocessor),
+        preprocessor=preprocessor,
+        preprocessor_source=preprocessor_source,
     )
+
+
+def _read_preprocessor(folder: Path) -> tuple[dict[str, Any], str]:
+    """What transformers prefers: the image processor within processor_config.json, else preprocessor_config.json."""
+    for name in _PROCESSOR_FILES:
+        path = folder / name
+        values = read_json(path) if path.is_file() else {}
+        if name == _PROCESSOR_FILES[0]:  # it holds the processors of all kinds of input, and often no image processor
+            values = values.get("image_processor", {})
+        if isinstance(values, dict) and values:
+            return values, str(path)
+    return {}, ""
 
 
 def _read_weights(folder: Path) -> Checkpoint:
@@ -95,7 +109,7 @@ def download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    safe = ["config.json", "preprocessor_config.json", *_WEIGHT_FILES[:2], "model*.safetensors", _INDEX_FILE]
+    safe = ["config.json", *_PROCESSOR_FILES, *_WEIGHT_FILES[:2], "model*.safetensors", _INDEX_FILE]
     try:
         folder = Path(snapshot_download(name, allow_patterns=safe))
         if not any(folder.glob("*.safetensors")):
