@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 
 from maqee.exits import add_exits
 from maqee.models import ViT, load_backbone, save_backbone
-from maqee.quant import Bits, QuantSettings, load_quantized, quantize, save_quantized
+from maqee.quant import Bits, QuantSettings, quantize, save_quantized
+from maqee.runtime import load_quantized_network as load_quantized
 from tests.helpers import check_every_tensor_matters, max_difference
 from tests.models.complaints import complaint
 from tests.models.foreign import images, watch_ours

@@ -127,10 +127,11 @@ def test_mistakes_are_named_and_leave_nothing_behind(runs: dict[str, Path], tmp_
     run, out, file = runs["classification"], tmp_path / "out", tmp_path / "file"
     file.write_text("")
     cases = (
-        ({"images": 0}, "--images 0"),
+        ({"images": 0}, "images: 0"),
         ({"split": "train"}, "'train' is not one of"),
         ({"stage": "9-joint"}, "choose 1-joint"),
-        ({"threshold": -1.0}, "Thresholds"),
+        ({"threshold": -1.0}, "threshold: -1.0 must be"),
+        ({"threshold": 1.7}, "threshold: 1.7 must be from 0 to 1"),
         ({"out": file}, "is a file"),
         ({"run": tmp_path / "nothing"}, "no folder"),
         ({"run": tmp_path}, "recipe.json"),

@@ -39,7 +39,7 @@ def recipe(tmp_path: Path) -> Path:
         ("exits.scheme=detection", "detection"),
         ("exits.positions=[2, 9]", r"Exit positions \[2, 9\] must ascend within 1..7"),
         ("exits.positions=[4, 2]", "must ascend"),
-        ("exits.positions=[]", "must ascend"),
+        ("exits.positions=[]", "No exits were asked for"),
         ("exits.final=mlpp", "Unknown exit head 'mlpp': did you mean mlp"),
         ("data.name=digitz", "did you mean digits"),
         ("model.source=vit-digitz", "did you mean vit-digits"),
