@@ -135,7 +135,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(runs: dict[str, Path], tmp_
         ({"out": file}, "is a file"),
         ({"run": tmp_path / "nothing"}, "no folder"),
         ({"run": tmp_path}, "recipe.json"),
-        ({"run": runs["detection"], "path": tmp_path / "gone"}, "gone"),
+        ({"run": runs["detection"], "data_root": tmp_path / "gone"}, "gone"),
     )
     for changes, fragment in cases:
         with pytest.raises(MaqeeError, match=fragment):

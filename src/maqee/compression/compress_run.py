@@ -13,13 +13,9 @@ from maqee.data import ImageSet, open_source
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_with_exits
-from maqee.io import write_json
 from maqee.progress import phase
 from maqee.runs import (
-    SOURCE,
-    UNRECOVERED,
     DataSource,
-    is_compressed,
     model_folder,
     read_recipe,
     require_data,
@@ -106,29 +102,25 @@ def _compress_run(
         options = replace(options, recovery=replace(options.recovery, augment=augment))
     with phase(f"opening {source.name}", show):
         splits = open_source(source, network.backbone)
-    try:
-        return compress_model(
-            network,
-            splits.calibration,
-            splits.train,
-            budget=budget,
-            search_options=search_options,
-            options=options,
-            out=out,
-            device=device,
-            test=splits.test,
-            show=show,
-        )
-    finally:  # also where a budget was missed: what was found can then be evaluated
-        facts = {
-            "data": source.to_json(),
-            "model": str(folder.resolve()),
-            "task": options.task,
-            "environment": describe_environment(),
-        }
-        for written in (out, out / UNRECOVERED) if out is not None else ():
-            if is_compressed(written):
-                write_json(written / SOURCE, facts)
+    facts = {
+        "data": source.to_json(),
+        "model": str(folder.resolve()),
+        "task": options.task,
+        "environment": describe_environment(),
+    }
+    return compress_model(
+        network,
+        splits.calibration,
+        splits.train,
+        budget=budget,
+        search_options=search_options,
+        options=options,
+        out=out,
+        device=device,
+        test=splits.test,
+        source=facts,
+        show=show,
+    )
 
 
 def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:

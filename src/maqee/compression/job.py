@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ from maqee.progress import phase
 from maqee.progress import steps as show_steps
 from maqee.quant import QuantizedModel, methods, quantize
 from maqee.quant.artifact import save_quantized
-from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, TRACE, TRAINING, UNRECOVERED
+from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 from maqee.threads import threads_for
@@ -47,12 +48,14 @@ def compress_model(
     out: Path | None = None,
     device: str | None = None,
     test: ImageSet | None = None,
+    source: Mapping[str, Any] | None = None,
     show: bool = True,
 ) -> ReadyModel:
     """Choose bits and thresholds for a model with exits; see `maqee.compress`, whose arguments these are.
 
     The model that is given stays as it is. A budget that cannot be met is an error, raised when everything has been
-    written, so that the nearest plan is not lost.
+    written, so that the nearest plan is not lost. `source` says where model and data lie, for commands that need them
+    again.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
     options = _completed(options, model)
@@ -73,7 +76,7 @@ def compress_model(
     draw_images(calibration, *options.draws)
     _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
     with hold_folder(out), threads_for(model.parts(), target):
-        return _compress_checked(model, calibration, train, budget, how, options, out, target, show)
+        return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
 
 
 def _compress_checked(
@@ -85,6 +88,7 @@ def _compress_checked(
     options: CompressOptions,
     out: Path | None,
     target: torch.device,
+    source: Mapping[str, Any] | None,
     show: bool,
 ) -> ReadyModel:
     """The job itself, in a folder that no other process works in."""
@@ -108,7 +112,7 @@ def _compress_checked(
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)
     if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
-        _write(out / UNRECOVERED, done)
+        _write(out / UNRECOVERED, done, source)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
         done = _conclude(quantized, result, budget, options)
     if done.finished and options.risk is not None:
@@ -116,7 +120,7 @@ def _compress_checked(
         plan = guarantee_plan(done.plan, done.trace, done.model, others, task, options.risk)
         done = done.with_plan(plan)
     if out is not None:
-        _write(out, done)
+        _write(out, done, source)
     _check_met(done, result, budget, out)
     return done
 
@@ -191,11 +195,13 @@ def _conclude(quantized: QuantizedModel, result: SearchResult, budget: Budget, o
     return ReadyModel(model.eval(), plan.policy, plan.task, compression)
 
 
-def _write(folder: Path, done: ReadyModel) -> None:
+def _write(folder: Path, done: ReadyModel, source: Mapping[str, Any] | None) -> None:
     save_quantized(done.quantized, folder)
     done.trace.save(folder / TRACE)
     done.plan.save(folder / PLAN)
     write_json(folder / PREPROCESSING, done.preprocessing.to_json())
+    if source is not None:
+        write_json(folder / SOURCE, dict(source))
 
 
 def _check_met(done: ReadyModel, result: SearchResult, budget: Budget, out: Path | None) -> None:
