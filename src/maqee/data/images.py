@@ -20,6 +20,13 @@ from maqee.data.transforms import to_device
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Every image below a folder, sorted; files with other endings are not looked at."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS and path.is_file())
+
 
 class ImageSource(Protocol):
     """A numbered collection of images."""

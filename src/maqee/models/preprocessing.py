@@ -26,6 +26,17 @@ class Preprocessing:
     mean: tuple[float, ...] = HALF
     std: tuple[float, ...] = HALF
 
+    def scaled_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width that a picture is scaled to before the centre is cut out."""
+        if self.resize is None:
+            return self.image_size
+        scale = self.resize / min(height, width)
+        return max(round(height * scale), self.image_size[0]), max(round(width * scale), self.image_size[1])
+
+    def corner(self, height: int, width: int) -> tuple[int, int]:
+        """Top and left of the centre in a picture of this size."""
+        return round((height - self.image_size[0]) / 2), round((width - self.image_size[1]) / 2)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return dataclasses.asdict(self)
