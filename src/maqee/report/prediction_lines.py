@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maqee.report.palette import shorten
 from maqee.runtime.predictions import Prediction
 
-_LONGEST_NAME = 60
+_WIDEST = 60  # longer names stand out, rather than all others having much room behind them
 _TITLES = {"labels": "classes", "boxes": "objects", "areas": "areas"}
 
 
 def name_width(names: Sequence[str]) -> int:
-    """Room for the longest name."""
-    return min(_LONGEST_NAME, max(len("image"), *(len(name) for name in names)))
+    """Room for the names."""
+    return min(_WIDEST, max(len("image"), *(len(name) for name in names)))
 
 
 def prediction_heading(width: int, kind: str) -> str:
@@ -30,7 +29,7 @@ def prediction_lines(prediction: Prediction, width: int, depth: int) -> list[str
         depth: blocks of the model.
     """
     where = f"exit after block {prediction.exit} of {depth}"
-    start = f"{shorten(prediction.image, width):<{width}}  {where:<27}{prediction.confidence:>10.1%}  "
+    start = f"{prediction.image:<{width}}  {where:<27}{prediction.confidence:>10.1%}  "
     if prediction.kind == "labels":
         return [start + "; ".join(f"{label.name} {label.probability:.1%}" for label in prediction.labels)]
     if prediction.kind == "areas":
