@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from maqee.compression import demo
 from tests.helpers import invoke
 
 QUICK = ["stages.0.epochs=1", "stages.0.warmup=0", "stages.1.epochs=0.2"]
 
 
-def test_the_whole_method_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = demo.run_demo
-    monkeypatch.setattr(demo, "run_demo", lambda out: original(out, QUICK))
-    output = invoke("demo", "--out", str(tmp_path))
+def test_the_whole_method_side_by_side(tmp_path: Path) -> None:
+    output = invoke("demo", *QUICK, "--out", str(tmp_path))
     assert output.exit_code == 0, output.output
     assert "MAQEE chose bits" in output.output
     assert "simulated" in output.output

@@ -160,5 +160,12 @@ def test_no_picture_is_overwritten_by_its_mask(files: list[Path], tmp_path: Path
     assert files[0].read_bytes() == before
 
 
+def test_a_folder_for_masks_that_cannot_be(files: list[Path], tmp_path: Path) -> None:
+    run = makers.write_trained_run(tmp_path / "segmenter", makers.segmentation_model(), "segmentation")
+    result = invoke("predict", str(run), str(files[0]), "--masks", str(run / "recipe.json"), "--device", "cpu")
+    assert result.exit_code == 2
+    assert "recipe.json" in str(result.exception)
+
+
 def test_nothing_to_predict_is_a_usage_error(run: Path) -> None:
     assert invoke("predict", str(run)).exit_code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ from maqee.evaluation.shown import open_shown
 from maqee.models import load_backbone
 from maqee.models.load import save_backbone
 from maqee.report import show_run
+from maqee.report.painters import make_painter
 from maqee.report.palette import COLOURS, class_colours, shorten, text_colour
-from maqee.report.panels import make_painter
 from maqee.report.sheet import answer_title, draw_sheet
 from maqee.report.show import spread
 from tests.report import makers
@@ -183,7 +184,8 @@ def test_titles() -> None:
 
 
 def test_what_is_shown_is_what_the_model_saw() -> None:
-    wanted = load_backbone("test-vit").preprocessing
+    stored = load_backbone("test-vit").preprocessing
     pixels = torch.rand(3, 8, 8)
-    seen = as_seen(normalize(pixels[None], wanted)[0], wanted)
-    assert torch.allclose(seen, pixels.permute(1, 2, 0), atol=1e-6)
+    for wanted in (stored, replace(stored, rescale=1.0)):
+        seen = as_seen(normalize(pixels[None], wanted)[0], wanted)
+        assert torch.allclose(seen, pixels.permute(1, 2, 0), atol=1e-6)

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from maqee.apq import Budget
-from maqee.apq.figures import Figures
 from maqee.apq.plan import OtherBits, Plan
+from maqee.apq.records import Figures
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.io import write_json
 from maqee.models import Preprocessing, ViTConfig, load_backbone

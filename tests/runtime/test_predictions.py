@@ -336,14 +336,15 @@ def test_a_model_called_with_what_predict_takes_says_so(images: Any, hint: str) 
             call(images)
 
 
-def test_loading_and_predicting_need_neither_trainer_nor_readers_nor_reports(tmp_path: Path) -> None:
+def test_loading_and_predicting_need_neither_search_nor_trainer_nor_readers_nor_reports(tmp_path: Path) -> None:
     run = write_trained_run(tmp_path / "run", small_model(channels=3))
     [file] = write_pictures(tmp_path / "pics", count=1)
     run_python(
         "import sys, maqee\n"
         f"[prediction] = maqee.load({str(run)!r}).predict({str(file)!r})\n"
         "assert len(prediction.labels) == 5\n"
-        "away = ('maqee.training', 'maqee.compression', 'maqee.data.readers', 'maqee.evaluation', 'maqee.report')\n"
+        "away = ('maqee.training', 'maqee.compression', 'maqee.data.readers', 'maqee.evaluation', 'maqee.report',\n"
+        "        'maqee.apq.loop', 'maqee.apq.choose', 'maqee.apq.thresholds', 'maqee.apq.exact', 'maqee.apq.greedy')\n"
         "found = [name for name in sys.modules if name.startswith(away)]\n"
         "assert not found, found\n"
         "assert 'matplotlib' not in sys.modules and 'transformers' not in sys.modules\n"

@@ -48,10 +48,22 @@ def test_a_picture_smaller_than_the_window() -> None:
     assert (mask[5:, 10:] == 3).all()
 
 
-@given(height=sides, width=sides, crop=st.booleans())
-def test_the_view_is_what_is_cut_out_of_pictures(height: int, width: int, crop: bool) -> None:
+@given(
+    height=sides,
+    width=sides,
+    preprocessing=st.sampled_from(
+        [
+            CROPPED,
+            Preprocessing(image_size=(32, 48)),
+            Preprocessing(image_size=(40, 40), resize=51, rounding="timm"),
+            Preprocessing(image_size=(40, 40), resize=51, rounding="transformers"),
+            Preprocessing(image_size=(40, 36), resize=(43, 57)),
+            Preprocessing(image_size=(40, 40), resize="crop"),
+        ]
+    ),
+)
+def test_the_view_is_what_is_cut_out_of_pictures(height: int, width: int, preprocessing: Preprocessing) -> None:
     """A picture whose values are its columns (rows) says itself where the window's pixels come from."""
-    preprocessing = CROPPED if crop else Preprocessing(image_size=(32, 48))
     view = View.of(height, width, preprocessing)
     rows, columns = np.mgrid[:height, :width].astype(np.float32) + 0.5
     (window_height, window_width), inside = view.window, slice(12, -12)  # filters are cut off at the edges

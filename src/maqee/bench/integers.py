@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.io import write_json
 from maqee.models import load_backbone
-from maqee.models.preprocessing import Preprocessing
+from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant.compare import TIE, compare
 from maqee.quant.quantize import quantize
@@ -39,6 +39,10 @@ def compare_integers(
     seed: int = 0,
     out: Path | None = None,
     show: bool = True,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    resample: str | None = None,
+    exif: bool | None = None,
 ) -> dict[str, Any]:
     """Quantize a model and run test images simulated and executed.
 
@@ -50,15 +54,19 @@ def compare_integers(
         method: quantization method.
         settings: bits of every part.
         calibration: calibration images.
-        resize: short side before the crop, where the model's own preprocessing does not say.
+        resize: short side before the crop; this, mean, std, resample and exif replace what the model says.
         batch_size: images at a time.
         layer_images: of the images, how many are also compared layer by layer.
         seed: of both drawings.
         out: JSON file for the figures.
         show: progress.
+        mean: of each channel, or one number for all.
+        std: likewise.
+        resample: the filter that scales pictures, such as "bilinear".
+        exif: whether pictures are turned as their EXIF data says.
     """
     backbone = load_backbone(model).eval()
-    preprocessing = replace(backbone.preprocessing, resize=resize) if resize else backbone.preprocessing
+    preprocessing = override(backbone.preprocessing, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
     splits = open_data(data, path)
     fitted = quantize(backbone, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
     chosen = _draw(splits.test, images, seed, preprocessing)

@@ -19,6 +19,7 @@ from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
 from maqee.models.compiling import compile_each
+from maqee.processor import check_reduced_precision
 from maqee.runtime import use_cuda_graphs
 
 
@@ -39,6 +40,7 @@ def compare_throughput(
     of `run` is executed. "ideal" is the ratio of multiply-accumulates, heads included.
     """
     target = pick_device(device)
+    check_reduced_precision(precision, target)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
     network = add_exits(load_backbone(model), exits).to(target, dtype).eval()

@@ -30,6 +30,7 @@ from maqee.cli import (
     what,
 )
 from maqee.errors import MaqeeError
+from maqee.threads import wait_passively
 
 app = typer.Typer(
     name="maqee",
@@ -56,6 +57,7 @@ app.add_typer(bench.app, name="bench")
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    wait_passively()
     errors = Console(stderr=True, soft_wrap=True)
     logging.basicConfig(
         level=logging.WARNING,

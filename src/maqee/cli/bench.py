@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, Figures
+from maqee.cli.options import DataRoot, Device, Exif, Figures, Mean, Resample, Resize, Std, parse_numbers
 
 app = typer.Typer(
     help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery.",
@@ -162,17 +162,56 @@ def integers(
     data_root: DataRoot = None,
     images: Annotated[int, typer.Option(help="Test images.", min=1)] = 1000,
     method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "repq",
-    resize: Annotated[int | None, typer.Option(help="Short side before the crop, if the model does not say.")] = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     out: Figures = None,
 ) -> None:
     """Run a 4-bit model simulated and executed on int32 sums, and compare the answers."""
     from maqee.bench.integers import compare_integers
 
-    result = compare_integers(model, data, data_root, images, method, resize=resize, out=out)
+    result = compare_integers(
+        model,
+        data,
+        data_root,
+        images,
+        method,
+        resize=resize,
+        mean=parse_numbers(mean, "--mean"),
+        std=parse_numbers(std, "--std"),
+        resample=resample,
+        exif=exif,
+        out=out,
+    )
     typer.echo(
         f"{result['model']}, {method} {result['bits']}, {images} images: simulated and executed agree on "
         f"{result['agreement']:.2%}; worst layer {result['worst_layer']:.1e}"
     )
+
+
+@app.command()
+def neighbour(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value for the demo's recipe, e.g. stages.0.epochs=2.")
+    ] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(help="Busy programs; all cores but one when left out.", min=1)
+    ] = None,
+    out: Figures = None,
+) -> None:
+    """Time the demo on the machine as it is, and once more beside busy programs."""
+    from maqee.bench.neighbour import measure_neighbour
+
+    result = measure_neighbour(overrides or [], neighbours)
+    alone, beside = result["alone"], result["beside"]
+    typer.echo(
+        f"The demo takes {alone['seconds']:.1f} s alone (load {alone['load_before'][0]:.1f} before it) and "
+        f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
+        f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
+    )
+    _write(out, result)
 
 
 def _precision(text: str) -> str:

@@ -29,6 +29,7 @@ def predict(
     """
     import time
 
+    from maqee.disk import check_writable
     from maqee.errors import MaqeeError
     from maqee.io import to_json
     from maqee.progress import steps
@@ -41,7 +42,10 @@ def predict(
         raise MaqeeError(f"--masks is for segmentation, and this model is for {ready.task_name}: leave it out.")
     pictures = list_pictures(images)
     names = [picture.name for picture in pictures]
-    files = mask_files(names, masks) if masks is not None else []
+    files: list[Path] = []
+    if masks is not None:
+        files = mask_files(names, masks)
+        check_writable(masks)
     depth, width = ready.model.backbone.depth, name_width(names)
     rows: list[dict[str, Any]] = []
     started = time.perf_counter()
@@ -52,8 +56,8 @@ def predict(
                 save_mask(prediction.mask, files[place])
                 rows[-1]["mask"] = str(files[place])
             if not json:
-                heading = [] if place else [prediction_heading(width, prediction.kind)]
-                typer.echo("\n".join([*heading, *prediction_lines(prediction, width, depth)]))
+                heading = [] if place else [prediction_heading(rows[0], width)]
+                typer.echo("\n".join([*heading, *prediction_lines(rows[-1], width, depth)]))
             bar.update(place + 1)
     if json:
         typer.echo(to_json(rows), nl=False)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, Json
+from maqee.cli.options import DataRoot, Device, Exif, Json, Mean, Resample, Resize, Std, parse_numbers
 
 
 def quantize(
@@ -21,7 +21,11 @@ def quantize(
     ] = "default",
     seeds: Annotated[str, typer.Option(help="Draws of calibration images, e.g. 0,1,2.")] = "0",
     images: Annotated[int, typer.Option(help="Calibration images of a draw.", min=1)] = 32,
-    resize: Annotated[int | None, typer.Option(help="Short side before the crop; the checkpoint's own.")] = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     batch: Annotated[int, typer.Option(help="Test images at a time.", min=1)] = 128,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(help="JSON file, written after every row; run again to go on.")] = None,
@@ -41,6 +45,10 @@ def quantize(
         seeds=_numbers(seeds),
         images=images,
         resize=resize,
+        mean=parse_numbers(mean, "--mean"),
+        std=parse_numbers(std, "--std"),
+        resample=resample,
+        exif=exif,
         device=device,
         batch_size=batch,
         out=out,

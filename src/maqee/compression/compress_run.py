@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import Budget, SearchOptions
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import compress_model
-from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet, open_source
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import write_json
+from maqee.progress import phase
 from maqee.runs import (
     SOURCE,
     UNRECOVERED,
@@ -61,7 +62,7 @@ def compress(
         options: everything else that decides the result.
         out: folder for plan, trace, model and the state of the search. With training at the end, its folder
             "unrecovered" holds what was there before it. Nothing is written when left out.
-        device: the GPU if there is one.
+        device: the GPU if there is one. A miniature (see `maqee.threads`) uses one thread of the processor.
         test: test images, only to make sure that none of them is among the calibration images.
         show: progress with the time left.
     """
@@ -103,7 +104,8 @@ def _compress_run(
     network = load_with_exits(folder, tasks[options.task or ""].confidence)
     if augment := _augmentation(read_recipe(run)):
         options = replace(options, recovery=replace(options.recovery, augment=augment))
-    splits = open_source(source, network.backbone)
+    with phase(f"opening {source.name}", show):
+        splits = open_source(source, network.backbone)
     try:
         return compress_model(
             network,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import BitSettings, Budget, SearchOptions, Trace, choose_thresholds, least_cost_problem, policy_figures
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
 from maqee.compression.job import fit_model, load_batches
 from maqee.compression.model_measure import ModelMeasure, bit_settings
-from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet, Splits, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -24,6 +24,7 @@ from maqee.quant import QuantizedModel
 from maqee.runs import model_folder, require_data
 from maqee.runtime.load import load
 from maqee.tasks import tasks
+from maqee.threads import one_thread
 from maqee.training.recipe import read_recipe
 from maqee.training.shipped import find_recipe
 from maqee.training.trainer import run_recipe
@@ -95,6 +96,7 @@ class Demo:
         }
 
 
+@one_thread()  # the model is a miniature
 def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
     """Train and compress; full precision, uniform 4 bits and the method side by side.
 

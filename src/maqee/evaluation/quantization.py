@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from maqee.data import ImageSet, Splits, eval_batches, open_source
 from maqee.data.transforms import prepare
 from maqee.device import pick_device, synchronize
+from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
@@ -25,7 +25,7 @@ from maqee.evaluation.record import measure_batches
 from maqee.exits import Network, backbone_of, exit_blocks_of, load_network
 from maqee.io import read_json, write_json
 from maqee.models.digest import weights_digest
-from maqee.models.preprocessing import Preprocessing
+from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant import quantize
 from maqee.runs import DataSource, short_name
@@ -48,6 +48,10 @@ def compare_quantization(
     seeds: Sequence[int] = (0,),
     images: int = 32,
     resize: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    resample: str | None = None,
+    exif: bool | None = None,
     device: str | None = None,
     batch_size: int = 128,
     out: Path | None = None,
@@ -64,16 +68,23 @@ def compare_quantization(
         scope: "default" leaves patch embedding and classifier in float; "authors" quantizes them as the releases do.
         seeds: draws of calibration images: `numpy.random.RandomState(seed).permutation(n)[:images]`.
         images: calibration images of a draw.
-        resize: short side before the crop, where the checkpoint does not say.
+        resize: short side before the crop; this and the next four replace what the checkpoint says or is assumed of it.
+        mean: of each channel, or one number for all.
+        std: likewise.
+        resample: the filter that scales pictures, such as "bilinear".
+        exif: whether pictures are turned as their EXIF data says.
         device: the GPU if there is one.
         batch_size: test images at a time.
         out: JSON file, written after every combination; combinations that are already in it are not run again.
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
+    if out is not None:
+        check_writable_file(out)
     target = pick_device(device)
     network = load_network(model)
-    preprocessing = _preprocessing(network, resize)
+    stored = backbone_of(network).preprocessing
+    preprocessing = override(stored, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
     root = None if data_root is None else Path(data_root)
     splits = open_source(DataSource(data, root), backbone_of(network))
     _check_data(network, splits, images)
@@ -172,16 +183,6 @@ def _measure(
         "fit_seconds": round(fit_seconds, 3),
         "seconds": round(time.perf_counter() - start, 3),
     }
-
-
-def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
-    preprocessing = backbone_of(network).preprocessing
-    if resize is None:
-        return preprocessing
-    if resize < max(preprocessing.image_size):
-        size = "x".join(map(str, preprocessing.image_size))
-        raise MaqeeError(f"Resize {resize} is smaller than the model's image size {size}: give at least that.")
-    return replace(preprocessing, resize=resize)
 
 
 def _check_data(network: Network, splits: Splits, images: int) -> None:

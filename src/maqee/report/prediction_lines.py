@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from maqee.runtime.predictions import Prediction
-
-_WIDEST = 60  # longer names stand out, rather than all others having much room behind them
 _TITLES = {"labels": "classes", "boxes": "objects", "areas": "areas"}
+_WIDEST = 60  # longer names stand out, rather than all others having much room behind them
 
 
 def name_width(names: Sequence[str]) -> int:
@@ -15,32 +14,28 @@ def name_width(names: Sequence[str]) -> int:
     return min(_WIDEST, max(len("image"), *(len(name) for name in names)))
 
 
-def prediction_heading(width: int, kind: str) -> str:
-    """The line above all others."""
-    return f"{'image':<{width}}  {'exit':<27}{'confidence':>10}  {_TITLES[kind]}"
+def prediction_heading(prediction: dict[str, Any], width: int) -> str:
+    """The line above all others, for predictions of this kind."""
+    title = next(title for key, title in _TITLES.items() if key in prediction)
+    return f"{'image':<{width}}  {'exit':<27}{'confidence':>10}  {title}"
 
 
-def prediction_lines(prediction: Prediction, width: int, depth: int) -> list[str]:
+def prediction_lines(prediction: dict[str, Any], width: int, depth: int) -> list[str]:
     """One line for a picture, and one more for each box in it.
 
     Args:
-        prediction: what the model says.
+        prediction: what `Prediction.to_json` gives.
         width: of the names.
         depth: blocks of the model.
     """
-    where = f"exit after block {prediction.exit} of {depth}"
-    start = f"{prediction.image:<{width}}  {where:<27}{prediction.confidence:>10.1%}  "
-    if prediction.kind == "labels":
-        return [start + "; ".join(f"{label.name} {label.probability:.1%}" for label in prediction.labels)]
-    if prediction.kind == "areas":
-        return [start + "; ".join(f"{area.name} {area.share:.1%}" for area in prediction.areas)]
-    count = len(prediction.boxes)
-    boxes = [
-        f"  {box.name} {box.probability:.1%}: left {box.left:.0f}, top {box.top:.0f}, right {box.right:.0f}, "
-        f"bottom {box.bottom:.0f}"
-        for box in prediction.boxes
-    ]
-    return [start + (f"{count} object{'' if count == 1 else 's'}" if count else "none"), *boxes]
+    where = f"exit after block {prediction['exit']} of {depth}"
+    start = f"{prediction['image']:<{width}}  {where:<27}{prediction['confidence']:>10.1%}  "
+    if "boxes" in prediction:
+        boxes = prediction["boxes"]
+        count = f"{len(boxes)} object{'' if len(boxes) == 1 else 's'}" if boxes else "none"
+        return [start + count, *map(_box_line, boxes)]
+    key, share = ("labels", "probability") if "labels" in prediction else ("areas", "share")
+    return [start + "; ".join(f"{entry['name']} {entry[share]:.1%}" for entry in prediction[key])]
 
 
 def speed_line(exits: Sequence[int], depth: int, seconds: float, device: str, quantized: bool) -> str:
@@ -52,3 +47,8 @@ def speed_line(exits: Sequence[int], depth: int, seconds: float, device: str, qu
         f"{count / max(seconds, 1e-9):.3g} images a second on {device}, reading them included (early exit executed, "
         f"{arithmetic})"
     )
+
+
+def _box_line(box: dict[str, Any]) -> str:
+    sides = ", ".join(f"{side} {box[side]:.0f}" for side in ("left", "top", "right", "bottom"))
+    return f"  {box['name']} {box['probability']:.1%}: {sides}"

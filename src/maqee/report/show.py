@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
+from maqee.disk import check_writable
 from maqee.errors import MaqeeError
 from maqee.evaluation.answers import answer
 from maqee.evaluation.shown import open_shown
 from maqee.progress import steps
-from maqee.report.panels import make_painter
+from maqee.report.painters import make_painter
 from maqee.report.sheet import draw_sheet, save_sheet
 
 
@@ -44,6 +45,7 @@ def show_run(
         raise MaqeeError(f"{run} is no folder: give one written by maqee train or maqee compress.")
     if out.exists() and not out.is_dir():
         raise MaqeeError(f"out: {out} is a file: give a folder for the pictures.")
+    check_writable(out)
     shown = open_shown(run, data_root, split, stage, threshold)
     shown.network.to(torch.device(device or "cpu")).eval()
     written = []

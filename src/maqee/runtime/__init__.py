@@ -1,9 +1,9 @@
 """A finished plan at work."""
 
 from maqee.runtime.graphs import use_cuda_graphs
-from maqee.runtime.images import list_pictures
 from maqee.runtime.load import load, load_quantized_network, read_policy
 from maqee.runtime.one_call import open_model, predict
+from maqee.runtime.pictures import list_pictures
 from maqee.runtime.predictions import Area, FoundBox, Label, Prediction
 from maqee.runtime.ready import ReadyModel
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from maqee.data.images import as_rgb, resize_and_crop
+from maqee.data.images import as_shown, resize_and_crop
 from maqee.data.transforms import prepare, to_device
 from maqee.errors import MaqeeError
 from maqee.models import Preprocessing
-from maqee.runtime.images import Images, NamedPicture, NormalizedPicture, each_picture, list_pictures
+from maqee.runtime.pictures import Images, NamedPicture, NormalizedPicture, each_picture, list_pictures
 from maqee.runtime.view import View
 
 
@@ -83,7 +83,7 @@ def see_picture(picture: NamedPicture, preprocessing: Preprocessing) -> Seen | N
     if channels not in (1, 3):
         raise MaqeeError(f"The model takes images of {channels} channels: give normalised tensors, not pictures.")
     try:
-        image = as_rgb(picture.open())
+        image = as_shown(picture.open(), preprocessing)
         image = image.convert("L") if channels == 1 else image  # grey stays as it is, colours become their luminance
         view = View.of(image.height, image.width, preprocessing)
         pixels = np.array(resize_and_crop(image, preprocessing))

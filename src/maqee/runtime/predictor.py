@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.policy import Policy
-from maqee.runtime.images import Images
 from maqee.runtime.input_batches import read_batches
+from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.translate import translate
 from maqee.tasks import Task

@@ -15,7 +15,7 @@ from maqee.exits import Decision, EarlyExitModel
 from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
-from maqee.runtime.images import Images
+from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.predictor import predict_each
 from maqee.tasks import Task, tasks

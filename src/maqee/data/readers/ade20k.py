@@ -48,7 +48,7 @@ def read_ade20k(options: DataOptions) -> Splits:
 
 
 def _image_set(name: str, pairs: list[Pair], classes: tuple[str, ...]) -> ImageSet:
-    images = FileImages([pair.image for pair in pairs])
+    images = FileImages([pair.image for pair in pairs], turn=False)
     return ImageSet(name, images, torch.arange(len(pairs)), classes, MaskFiles(pairs, _CODE))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from torch import Tensor
 from maqee.data import ArrayImages, FileEntry, FileImages, ImageSet, eval_batches
 from maqee.errors import MaqeeError
 from maqee.models import Preprocessing
-from maqee.runtime.images import NormalizedPicture, Picture, list_pictures
 from maqee.runtime.input_batches import read_batches
+from maqee.runtime.pictures import NormalizedPicture, Picture, list_pictures
 from tests.data.makers import assert_one_sentence
 from tests.runtime.makers import some_pixels, write_pictures
 
@@ -93,7 +94,18 @@ def odd_pictures(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize("preprocessing", [COLOUR, CROPPED, Preprocessing(image_size=(20, 12), resize=25)])
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        COLOUR,
+        CROPPED,
+        Preprocessing(image_size=(20, 12), resize=25),
+        Preprocessing(image_size=(16, 16), resize=(20, 24), resample="nearest", exif=False),
+        Preprocessing(image_size=(16, 16), resize=18, resample="lanczos", rounding="transformers", transparent="white"),
+        Preprocessing(image_size=(16, 16), resize=18, resample="bilinear", rounding="timm", rescale=1.0),
+        Preprocessing(image_size=(40, 40), resize="crop"),  # some pictures are too small for it
+    ],
+)
 def test_files_are_prepared_as_evaluation_does_to_the_bit(preprocessing: Preprocessing, tmp_path: Path) -> None:
     files = odd_pictures(tmp_path / "pics")
     entries = FileImages([FileEntry(str(file), file) for file in files])
@@ -102,6 +114,23 @@ def test_files_are_prepared_as_evaluation_does_to_the_bit(preprocessing: Preproc
     assert torch.equal(read(files, preprocessing), expected)
     with_pillow = [Image.open(file) for file in files]
     assert torch.equal(read(with_pillow, preprocessing), expected)
+
+
+def test_pictures_are_turned_before_their_size_is_taken(tmp_path: Path) -> None:
+    turned = next(file for file in odd_pictures(tmp_path / "pics") if file.name == "turned.jpg")
+    [batch] = read_batches(turned, COLOUR, 1, CPU)
+    assert batch.views[0].picture == (31, 45)
+    [batch] = read_batches(turned, replace(COLOUR, exif=False), 1, CPU)
+    assert batch.views[0].picture == (45, 31)
+
+
+def test_pictures_that_a_model_takes_as_they_are(tmp_path: Path) -> None:
+    kept = replace(COLOUR, resize="keep")
+    assert torch.equal(read(some_pixels(16, 24), kept), read(some_pixels(16, 24)))
+    [file] = write_pictures(tmp_path, count=1)
+    with pytest.raises(MaqeeError, match=rf"^{re.escape(str(file))}: 30x20 pixels do not fit") as caught:
+        read(file, kept)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_view_has_the_size_of_the_picture(tmp_path: Path) -> None:
