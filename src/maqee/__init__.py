@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from maqee.exits import add_exits as add_exits
     from maqee.models import load_backbone as load_backbone
     from maqee.policy import Policy as Policy
+    from maqee.runtime import Prediction as Prediction
     from maqee.runtime import load as load
+    from maqee.runtime import predict as predict
     from maqee.training import read_recipe as read_recipe
     from maqee.training import run_recipe as run_recipe
 else:
@@ -27,11 +29,13 @@ else:
             "EarlyExitModel": "maqee.exits",
             "MaqeeError": "maqee.errors",
             "Policy": "maqee.policy",
+            "Prediction": "maqee.runtime",
             "add_exits": "maqee.exits",
             "compress": "maqee.compression",
             "load": "maqee.runtime",
             "load_backbone": "maqee.models",
             "open_data": "maqee.data",
+            "predict": "maqee.runtime",
             "read_recipe": "maqee.training",
             "run_recipe": "maqee.training",
         },

@@ -22,6 +22,7 @@ from maqee.cli import (
     diagnose,
     evaluate,
     list_,
+    predict,
     quantize,
     search,
     show,
@@ -46,6 +47,7 @@ app.command("compress")(compress.compress)
 app.command("search")(search.search)
 app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
+app.command("predict")(predict.predict)
 app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)

@@ -21,6 +21,13 @@ from maqee.data.transforms import to_device
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Every image below a folder, sorted; files with other endings are not looked at."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS and path.is_file())
+
 
 class ImageSource(Protocol):
     """A numbered collection of images."""
@@ -186,12 +193,23 @@ class FileImages:
         """(height, width, 3) uint8, or None if the file is no readable image."""
         try:
             with Image.open(io.BytesIO(entry.read())) as file:
-                image = turn_upright(file) if self.turn and preprocessing.exif else file
-                return np.asarray(resize_and_crop(as_rgb(image, preprocessing.transparent), preprocessing))
+                return np.asarray(resize_and_crop(as_shown(file, preprocessing, self.turn), preprocessing))
         except MaqeeError as error:
             raise MaqeeError(f"{entry.place}: {error}") from error
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             return None
+
+
+def as_shown(image: Image.Image, preprocessing: Preprocessing, turn: bool = True) -> Image.Image:
+    """A picture at its own size as the model wants it shown: the right way up, three channels of eight bits.
+
+    Args:
+        image: the picture as it is stored.
+        preprocessing: says whether EXIF data count, and what is seen where a picture is transparent.
+        turn: False leaves it lying as it is stored all the same.
+    """
+    upright = turn_upright(image) if turn and preprocessing.exif else image
+    return as_rgb(upright, preprocessing.transparent)
 
 
 def as_rgb(image: Image.Image, transparent: Literal["drop", "white"] = "drop") -> Image.Image:

@@ -1,5 +1,6 @@
 """Pictures of what a model does."""
 
+from maqee.report.mask_files import save_mask
 from maqee.report.show import show_run
 
-__all__ = ["show_run"]
+__all__ = ["save_mask", "show_run"]
