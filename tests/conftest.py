@@ -9,6 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from maqee.processor import check_reduced_precision
+
+check_reduced_precision("bf16", torch.device("cpu"))  # tests share processes: before the first product of any of them
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach the network
 settings.register_profile("maqee", deadline=None, derandomize=True)
 settings.load_profile("maqee")

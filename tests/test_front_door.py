@@ -19,7 +19,8 @@ from tests.helpers import run_python
 NAMES: list[str] = maqee.__all__  # type: ignore[attr-defined]  # made when the package is first used
 PROMISED = (
     "load_backbone", "add_exits", "train", "quantize", "compress", "evaluate", "search", "diagnose", "baselines",
-    "load", "Budget", "CompressOptions", "SearchOptions", "Policy", "Plan", "Trace", "EarlyExitModel", "MaqeeError",
+    "load", "predict", "Budget", "CompressOptions", "SearchOptions", "Policy", "Plan", "Trace", "EarlyExitModel",
+    "MaqeeError",
 )  # fmt: skip
 
 # The function that does what a command does.
@@ -28,6 +29,7 @@ COMMANDS = {
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",
+    "bench neighbour": "bench_neighbour",
     "bench quantize": "bench_quantize",
     "bench recovery": "bench_recovery",
     "bench search": "bench_search",
@@ -37,6 +39,7 @@ COMMANDS = {
     "diagnose": "diagnose",
     "eval": "evaluate",
     "ls": "list_names",
+    "predict": "predict",
     "quantize": "compare_methods",
     "search": "search",
     "show": "show",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
+    from maqee.bench.neighbour import bench_neighbour as bench_neighbour
     from maqee.bench.recovery_step import bench_recovery as bench_recovery
     from maqee.bench.search_step import bench_search as bench_search
     from maqee.bench.throughput import bench_exits as bench_exits
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
     from maqee.quant import quantize as quantize
     from maqee.report.show import Pictures as Pictures
     from maqee.report.show import show as show
+    from maqee.runtime import Prediction as Prediction
     from maqee.runtime import ReadyModel as ReadyModel
     from maqee.runtime import load as load
+    from maqee.runtime import predict as predict
     from maqee.training import Recipe as Recipe
     from maqee.training import Training as Training
     from maqee.training import read_recipe as read_recipe
@@ -84,6 +87,7 @@ else:
             "Pictures": "maqee.report.show",
             "Plan": "maqee.apq",
             "Policy": "maqee.policy",
+            "Prediction": "maqee.runtime",
             "QuantSettings": "maqee.quant",
             "QuantizedModel": "maqee.quant",
             "ReadyModel": "maqee.runtime",
@@ -101,6 +105,7 @@ else:
             "bench_exits": "maqee.bench.throughput",
             "bench_gradients": "maqee.bench.gradients",
             "bench_integers": "maqee.bench.integers",
+            "bench_neighbour": "maqee.bench.neighbour",
             "bench_quantize": "maqee.bench.fitting",
             "bench_recovery": "maqee.bench.recovery_step",
             "bench_search": "maqee.bench.search_step",
@@ -114,6 +119,7 @@ else:
             "load": "maqee.runtime",
             "load_backbone": "maqee.models",
             "open_data": "maqee.data",
+            "predict": "maqee.runtime",
             "quantize": "maqee.quant",
             "read_compress_config": "maqee.compression.config",
             "read_recipe": "maqee.training",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maqee.disk import cannot_write, explain_write_errors
 from maqee.errors import MaqeeError
 
 if TYPE_CHECKING:
@@ -16,19 +17,23 @@ if TYPE_CHECKING:
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it into place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:  # the data must be on disk before the name points to it
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp makes files private; ordinary results are not
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Let `write` fill a temporary file beside `path`, then move it into place in one step.
+
+    A disk that does not take it is the user's error, named.
+    """
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            with temporary.open("rb") as file:  # the data must be on disk before the name points to it
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)  # mkstemp makes files private; ordinary results are not
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -66,10 +71,14 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file atomically. Names are sorted by the format, so equal arrays give equal bytes."""
     import numpy as np  # not above: the command line's help must not wait for it
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     ready = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    try:
+        write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    except SafetensorError as error:  # what its own code makes of a full disk
+        raise cannot_write(path, str(error)) from error
 
 
 def read_arrays_and_metadata(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

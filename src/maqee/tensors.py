@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from maqee.disk import cannot_write
 from maqee.errors import MaqeeError
 from maqee.io import write_atomically
 
@@ -18,7 +19,10 @@ from maqee.io import write_atomically
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file atomically. Names are sorted by the format, so equal tensors give equal bytes."""
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    try:
+        write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+    except SafetensorError as error:  # what its own code makes of a full disk
+        raise cannot_write(path, str(error)) from error
 
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:

@@ -180,7 +180,7 @@ def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
 )
 def test_budgets_that_cannot_be_met(budget: dict[str, Any], message: str) -> None:
     with pytest.raises(MaqeeError, match=message):
-        search(FakeModel(), budget=Budget(**budget))
+        search(FakeModel(), budget=Budget(**budget)).check_met()
 
 
 def test_too_many_exits_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,13 @@ def test_a_row_is_what_quantize_gives(backbone: Path) -> None:
     assert figures["rows"][1]["accuracy"] == [pytest.approx(right, abs=1e-6)]
 
 
+def test_preprocessing_as_the_user_says(backbone: Path) -> None:
+    said = ("--mean", "0.1", "--std", "0.3", "--resample", "lanczos", "--resize", "18", "--no-exif")
+    figures = json.loads(run(backbone, "--method", "rtn", "--images", "8", *said, "--json").stdout)
+    expected = {"image_size": [16, 16], "resize": 18, "mean": [0.1], "std": [0.3], "resample": "lanczos", "exif": False}
+    assert figures["preprocessing"] == expected
+
+
 def test_large_test_sets_are_read_again_each_time(backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = json.loads(run(backbone, "--method", "rtn", "--json").stdout)
     monkeypatch.setattr(quantization, "KEPT_BYTES", 0)
@@ -173,6 +180,9 @@ def test_one_seed_has_no_spread() -> None:
         (("--seed=-1",), "seeds: -1"),
         (("--images", "361"), "ask fewer"),
         (("--resize", "8"), "smaller than the model's image size"),
+        (("--mean", "grey"), "--mean 'grey' must be numbers with commas between them"),
+        (("--std", "0.5,0.5"), "std has 2 numbers, and the model 1 channels"),
+        (("--resample", "bilinera"), "did you mean bilinear"),
     ],
 )
 def test_mistakes_write_nothing(backbone: Path, tmp_path: Path, arguments: tuple[str, ...], hint: str) -> None:

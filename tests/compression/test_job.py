@@ -233,3 +233,12 @@ def test_the_exact_solver_is_not_worse_with_the_same_bits(model: EarlyExitModel)
     plans = [run(model, search_options=SearchOptions.for_solver(s, max_swaps=0)).plan for s in ("coordinate", "exact")]
     objectives = [plan.history[-1].best_objective for plan in plans]
     assert objectives[1] <= objectives[0] + 1e-12
+
+
+def test_a_log_file_shows_every_phase(
+    model: EarlyExitModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(model, out=tmp_path / "out", search_options=SearchOptions(max_swaps=1), show=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:4] == ["fitting grids", "reading calibration images", "measuring full precision", "searching 0/3"]
+    assert not (tmp_path / "out" / ".lock").exists()

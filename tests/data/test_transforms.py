@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from maqee.data import transforms
-from maqee.data.images import resize_and_crop
-from maqee.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from tests.data.makers import Pixels, random_pixels
+from maqee.data.images import FileImages, MemoryEntry, resize_and_crop
+from maqee.errors import MaqeeError
+from maqee.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, Resample
+from tests.data.makers import Pixels, assert_one_sentence, random_pixels
 from tests.helpers import max_difference
 
 STEP = 1 / 255
@@ -51,15 +55,30 @@ def test_normalize_by_loop() -> None:
         assert max_difference(result[:, channel], expected) < 1e-6
 
 
+@pytest.mark.parametrize(("rescale", "black", "white"), [(1 / 255, 0, 1), (1.0, 0, 255), (2 / 255, 0, 2)])
+def test_normalize_to_another_range(rescale: float, black: float, white: float) -> None:
+    settings = Preprocessing(image_size=(1, 2), mean=(0.0,), std=(1.0,), rescale=rescale)
+    result = transforms.prepare(torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 1, 1, 2), settings)
+    assert result.flatten().tolist() == [black, white]
+
+
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(32, 32), (64, 64), (45, 71), (16, 16), (9, 50), (31, 5)])
-def test_resize_agrees_with_pillow_up_and_down(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("resample", get_args(Resample))
+def test_resize_agrees_with_pillow_up_and_down(resample: Resample, size: tuple[int, int]) -> None:
     for pixels in _middling(2, 32):
-        expected = _unit(_pillow(pixels).resize((size[1], size[0]), Image.Resampling.BICUBIC))
-        resized = transforms.resize(transforms.to_unit(torch.from_numpy(pixels))[None], size)[0]
-        assert max_difference(resized, expected) <= 2 * STEP
+        expected = _unit(_pillow(pixels).resize((size[1], size[0]), Image.Resampling[resample.upper()]))
+        resized = transforms.resize(transforms.to_unit(torch.from_numpy(pixels))[None], size, resample)[0]
+        assert max_difference(resized, expected) <= (0 if resample == "nearest" else 2 * STEP)
+
+
+@given(size=st.tuples(st.integers(1, 60), st.integers(1, 60)), native=st.integers(1, 60))
+def test_the_nearest_pixel_is_pillows(size: tuple[int, int], native: int) -> None:
+    pixels = random_pixels(1, native)
+    expected = _unit(_pillow(pixels[0]).resize((size[1], size[0]), Image.Resampling.NEAREST))
+    assert torch.equal(transforms.resize(transforms.to_unit(torch.from_numpy(pixels)), size, "nearest")[0], expected)
 
 
 def test_resize_stays_in_range_and_leaves_the_right_size_alone() -> None:
@@ -72,7 +91,7 @@ def test_resize_stays_in_range_and_leaves_the_right_size_alone() -> None:
 @pytest.mark.parametrize("size", [(7, 7), (5, 5), (4, 4), (3, 6), (1, 2)])
 def test_centre_crop_leaves_equal_margins(size: tuple[int, int]) -> None:
     images = torch.arange(49.0).reshape(1, 1, 7, 7)
-    crop = transforms.centre_crop(images, size)
+    crop = transforms.centre_crop(images, Preprocessing(image_size=size))
     assert crop.shape[2:] == size
     top, left = divmod(int(crop[0, 0, 0, 0]), 7)
     for before, kept in ((top, size[0]), (left, size[1])):
@@ -100,6 +119,37 @@ def test_prepare_agrees_with_what_file_readers_do(image_size: tuple[int, int], r
     for image, prepared in zip(pixels, result, strict=True):
         expected = transforms.normalize(_unit(resize_and_crop(_pillow(image), settings))[None], settings)[0]
         assert max_difference(prepared, expected) <= 2 * STEP / min(IMAGENET_STD)
+
+
+PROCESSORS = [
+    Preprocessing(image_size=(30, 28), resize=32, resample="bilinear", rounding="transformers"),
+    Preprocessing(image_size=(30, 28), resize=32, resample="lanczos", rounding="timm"),
+    Preprocessing(image_size=(30, 28), resize=20, resample="hamming", rounding="transformers", rescale=1 / 100),
+    Preprocessing(image_size=(30, 28), resize=(31, 45), resample="box", rounding="transformers"),
+    Preprocessing(image_size=(30, 28), resize="crop", rounding="transformers"),
+    Preprocessing(image_size=(50, 28), resize="crop", rounding="transformers"),
+]
+
+
+@pytest.mark.parametrize("settings", PROCESSORS, ids=str)
+def test_prepare_agrees_with_what_file_readers_do_for_processors(settings: Preprocessing) -> None:
+    pixels = np.ascontiguousarray(_middling(2, 36)[:, :, :33])
+    result = transforms.prepare(torch.from_numpy(pixels), settings)
+    for image, prepared in zip(pixels, result, strict=True):
+        expected = transforms.normalize(_unit(resize_and_crop(_pillow(image), settings))[None], settings)[0]
+        assert max_difference(prepared, expected) <= 2 * 255 * STEP * settings.rescale / min(settings.std) + 1e-6
+
+
+def test_a_picture_that_may_not_be_resized() -> None:
+    settings = Preprocessing(image_size=(8, 8), resize="keep")
+    assert transforms.prepare(torch.from_numpy(random_pixels(2, 8)), settings).shape == (2, 3, 8, 8)
+    with pytest.raises(MaqeeError, match="9x9 pixels do not fit: the model takes 8x8"):
+        transforms.prepare(torch.from_numpy(random_pixels(2, 9)), settings)
+    data = io.BytesIO()
+    _pillow(random_pixels(1, 9)[0]).save(data, "PNG")
+    with pytest.raises(MaqeeError, match=r"^nine: 9x9 pixels do not fit") as caught:
+        FileImages([MemoryEntry("nine", data.getvalue())]).load([0], settings)
+    assert_one_sentence(str(caught.value))
 
 
 def test_prepare_only_normalises_what_has_the_size() -> None:

@@ -72,7 +72,6 @@ def test_swin_sequence_and_schemes() -> None:
         ((1, 1), ("mlp", "mlp"), "must ascend"),
         ((0, 2), ("mlp", "mlp"), "must ascend within 1..3"),
         ((1, 4), ("mlp", "mlp"), "must ascend within 1..3"),
-        ((), (), "must ascend"),
         ((1,), ("mpl",), "did you mean mlp"),
     ],
 )

@@ -139,8 +139,16 @@ def test_model_with_a_final_decoder_and_no_early_exit() -> None:
     images = torch.randn(2, 3, 32, 32)
     assert network(images).shape == (2, 10, 4, 4)
     assert network.run(images, Policy(())).exit.tolist() == [0, 0]
-    with pytest.raises(MaqeeError, match="ascend"):
-        EarlyExitModel(load_backbone("test-vit"), (), ())
+
+
+def test_a_model_without_exits_is_its_backbone() -> None:
+    backbone, images = load_backbone("test-vit").eval(), torch.randn(2, 3, 32, 32)
+    network = EarlyExitModel(backbone, (), ()).eval()
+    decision = network.run(images, Policy(()))
+    assert decision.exit.tolist() == [0, 0]
+    assert torch.equal(decision.output, backbone(images))
+    with pytest.raises(MaqeeError, match="No exits were asked for: give positions within 1"):
+        add_exits(backbone, "mlp", positions=())
 
 
 def test_swin_is_refused() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from maqee.errors import MaqeeError
 from maqee.models import load_backbone
@@ -14,7 +15,7 @@ from maqee.models import load_backbone
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
-def complaint(source: str | Path, **options: Any) -> str:
+def complaint(source: str | Path | nn.Module, **options: Any) -> str:
     """The message of a failed load, which must be a single sentence."""
     with pytest.raises(MaqeeError) as caught:
         load_backbone(source, **options)

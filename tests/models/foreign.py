@@ -12,7 +12,7 @@ from maqee.models import Backbone
 from tests.helpers import max_difference, randomize
 
 TOLERANCE = 1e-4
-_LAYERS = ("ViTLayer", "DeiTLayer", "Dinov2Layer", "SwinLayer")
+_LAYERS = ("ViTLayer", "DeiTLayer", "Dinov2Layer", "Dinov2WithRegistersLayer", "SwinLayer")
 _SHAPE: dict[str, Any] = {
     "image_size": 32,
     "patch_size": 8,
@@ -37,10 +37,15 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "deit": (transformers.DeiTForImageClassification, transformers.DeiTConfig, _SHAPE),
     "deit-distilled": (transformers.DeiTForImageClassificationWithTeacher, transformers.DeiTConfig, _SHAPE),
     "dinov2": (transformers.Dinov2ForImageClassification, transformers.Dinov2Config, _SHAPE | {"mlp_ratio": 2}),
+    "dinov2-registers": (
+        transformers.Dinov2WithRegistersForImageClassification,
+        transformers.Dinov2WithRegistersConfig,
+        _SHAPE | {"mlp_ratio": 2, "num_register_tokens": 3},
+    ),
     "dinov2-bare": (transformers.Dinov2Model, transformers.Dinov2Config, _SHAPE | {"mlp_ratio": 2}),
     "swin": (transformers.SwinForImageClassification, transformers.SwinConfig, _SWIN_SHAPE),
 }
-CLASSIFIERS = ("vit", "deit", "deit-distilled", "dinov2", "swin")
+CLASSIFIERS = ("vit", "deit", "deit-distilled", "dinov2", "dinov2-registers", "swin")
 
 
 def make(kind: str, **changes: Any) -> Any:

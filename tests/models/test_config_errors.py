@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from maqee.models import load_backbone, save_backbone
+from maqee.models import load_backbone, presets, save_backbone
 from tests.models.complaints import CONFIG, WEIGHTS, complaint
 from tests.models.foreign import make
+from tests.models.test_timm_layout import write_timm_folder
+from tests.models.timm_modules import VisionTransformer
 
 
 @pytest.fixture
@@ -57,6 +59,12 @@ def test_damaged_config(vit: Path, damage: str) -> None:
 HINTS = [
     ("hidden_act", "relu"),
     ("hidden_act", 3),
+    ("hidden_act", "gelu_new"),
+    ("hidden_act", "gelu_pytorch_tanh"),
+    ("hidden_act", "quick_gelu"),
+    ("use_swiglu_ffn", True),
+    ("num_register_tokens", -1),
+    ("num_register_tokens", "four"),
     ("num_attention_heads", 0),
     ("num_attention_heads", -4),
     ("num_attention_heads", "four"),
@@ -76,6 +84,43 @@ def test_config_of_transformers_says_something_impossible(vit: Path, key: str, v
     assert str(vit / CONFIG) in message
     assert key in message
     assert str(value).strip("[]") in message
+
+
+ARGUMENTS = [
+    ("act_layer", "relu"),
+    ("act_layer", "gelu_tanh"),
+    ("act_layer", "quick_gelu"),
+    ("norm_layer", "rmsnorm"),
+    ("mlp_layer", "SwiGLUPacked"),
+    ("block_fn", "ResPostBlock"),
+    ("global_pool", "map"),
+    ("global_pool", "max"),
+    ("pool_include_prefix", True),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), ARGUMENTS)
+def test_config_of_timm_states_another_network(tmp_path: Path, key: str, value: object) -> None:
+    folder = write_timm_folder(tmp_path, VisionTransformer().state_dict(), num_heads=4, **{key: value})
+    assert f"{folder / CONFIG}: {key} is {value!r}, only" in complaint(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("vit_base_patch32_clip_quickgelu_224", "QuickGELU"), ("vit_base_patch16_rope_224", "rotary positions")],
+)
+def test_name_of_a_timm_architecture_states_another_network(tmp_path: Path, name: str, words: str) -> None:
+    folder = write_timm_folder(tmp_path, VisionTransformer().state_dict(), num_heads=4)
+    _edit_config(folder, architecture=name)
+    message = complaint(folder)
+    assert repr(name) in message
+    assert words in message
+
+
+def test_epsilon_of_some_norms_only(tmp_path: Path) -> None:
+    """Transformers' Swin has norms whose epsilon no setting changes."""
+    make("swin", layer_norm_eps=0.1).save_pretrained(tmp_path)
+    assert "layer_norm_eps is 0.1" in complaint(tmp_path)
 
 
 def test_number_of_heads_does_not_fit(vit: Path) -> None:
@@ -105,7 +150,11 @@ OWN_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"backbone__heads": 3}, "heads 3"),
     ({"backbone__num_classes": -1}, "num_classes"),
     ({"backbone__num_classes": 2.5}, "'num_classes'"),
-    ({"backbone__readout": "mean"}, "readout"),
+    ({"backbone__pooled_norm": True}, "pooled_norm=True needs readout 'mean'"),
+    ({"backbone__registers": -1}, "registers"),
+    ({"backbone__registers": 1.5}, "'registers'"),
+    ({"backbone__pre_norm": 1}, "'pre_norm'"),
+    ({"backbone__position_resize": "bilinear"}, "'position_resize'"),
     ({"backbone__readout": "last"}, "'readout'"),
     ({"backbone__readout": "class+distillation"}, "distillation_token"),
     ({"backbone__norm_eps": -1.0}, "norm_eps"),
@@ -124,10 +173,21 @@ def test_own_config_says_something_impossible(own: Path, changes: dict[str, Any]
     assert words in message
 
 
+# Keys that older files do not have.
+NEWER = {"detection_tokens", "mid_position", "registers", "pre_norm", "pooled_norm", "position_resize"}
+
+
+def test_own_config_of_an_older_version(own: Path) -> None:
+    values = json.loads((own / CONFIG).read_text())
+    values["backbone"] = {key: value for key, value in values["backbone"].items() if key not in NEWER}
+    (own / CONFIG).write_text(json.dumps(values))
+    assert load_backbone(own).config == presets["test-vit"]
+
+
 @pytest.mark.parametrize("section", ["backbone", "preprocessing"])
 def test_own_config_lacks_a_key(own: Path, section: str) -> None:
     good = json.loads((own / CONFIG).read_text())
-    for key in set(good[section]) - {"detection_tokens", "mid_position"}:  # which older files do not have
+    for key in set(good[section]) - NEWER:
         values = json.loads(json.dumps(good))
         del values[section][key]
         (own / CONFIG).write_text(json.dumps(values))

@@ -18,6 +18,8 @@ from maqee.errors import MaqeeError
 from maqee.models import SwinConfig, ViTConfig, load_backbone, save_backbone
 from maqee.models.load import build_backbone
 from tests.models.foreign import make
+from tests.models.test_timm_layout import write_timm_folder
+from tests.models.timm_modules import VisionTransformer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _SECONDS, _MEGABYTES = 10.0, 600
@@ -95,7 +97,7 @@ def _attack(source: Path, target: Path, damage: Callable[[bytes, random.Random],
     return counts
 
 
-@pytest.fixture(params=["vit", "swin", "own-vit", "own-swin"])
+@pytest.fixture(params=["vit", "swin", "timm", "own-vit", "own-swin"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A tiny good checkpoint."""
     if request.param == "own-vit":
@@ -104,6 +106,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     elif request.param == "own-swin":
         swin = SwinConfig(image_size=(8, 8), patch_size=2, dim=4, depths=(1, 1), heads=(1, 2), window=2, num_classes=2)
         save_backbone(build_backbone(swin), tmp_path)
+    elif request.param == "timm":
+        shape: dict[str, Any] = {"img_size": (8, 8), "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
+        theirs = VisionTransformer(**shape, reg_tokens=2, pre_norm=True, global_pool="avg")
+        write_timm_folder(tmp_path, theirs.state_dict(), num_heads=2, reg_tokens=2, img_size=[8, 8])
     else:
         make(request.param, **(_VIT if request.param == "vit" else _SWIN)).save_pretrained(tmp_path)
     return tmp_path
@@ -146,7 +152,9 @@ def test_values_of_the_other_files(name: str, tmp_path: Path) -> None:
     theirs = make("vit", **_VIT)
     theirs.save_pretrained(tmp_path, max_shard_size="1KB" if "index" in name else "1GB")
     if "preprocessor" in name:
-        values = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 9}, "do_center_crop": True}
+        sizes = {"size": {"height": 9, "width": 9}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
+        switches = {"do_resize": True, "do_rescale": True, "do_normalize": True, "resample": 2, "rescale_factor": 0.1}
+        values = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, **sizes, **switches}
         (tmp_path / name).write_text(json.dumps(values))
 
     def swap(good: bytes, rng: random.Random) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +15,26 @@ from maqee.models import BackboneConfig, SwinConfig, ViTConfig, load_backbone
 from maqee.models.load import build_backbone
 from tests.models.complaints import complaint
 from tests.models.foreign import make
+from tests.models.timm_modules import VisionTransformer
 from tests.models.timm_names import timm_state
 
 State = dict[str, Tensor]
-TRANSFORMERS = ("vit", "vit-bare", "deit", "deit-distilled", "dinov2", "swin")
-TIMM = ("timm vit", "timm deit", "timm dinov2", "timm swin", "timm-old swin", "ddp vit")
+TRANSFORMERS = ("vit", "vit-bare", "deit", "deit-distilled", "dinov2", "dinov2-registers", "swin")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "registers": {"reg_tokens": 4},
+    "clip": {"pre_norm": True},
+    "mean": {"global_pool": "avg"},
+    "deit3": {"no_embed_class": True, "init_values": 1.0},
+}
+TIMM = (
+    "timm vit",
+    "timm deit",
+    "timm dinov2",
+    "timm swin",
+    "timm-old swin",
+    "ddp vit",
+    *(f"variant {name}" for name in VARIANTS),
+)
 _UNUSED = ("mask_token", "pooler.", "relative_position_index", "attn_mask")
 # These decide the shape of the model, so that a change makes everything else look wrong.
 _DECISIVE = (
@@ -45,6 +61,8 @@ def _state(layout: str, folder: Path) -> State:
         small = {"depths": [1, 2]} if kind == "swin" else {"num_hidden_layers": 2}
         make(kind, **small).save_pretrained(folder)
         return load_file(folder / "model.safetensors")
+    if library == "variant":
+        return VisionTransformer(**VARIANTS[kind]).state_dict()
     state = timm_state(build_backbone(_SHAPES[kind]), old=library == "timm-old")
     return {f"module.{key}": tensor for key, tensor in state.items()} if library == "ddp" else state
 
@@ -67,7 +85,7 @@ def test_every_missing_key_is_named(good: tuple[State, Path]) -> None:
         save_file({name: tensor for name, tensor in state.items() if name != key}, path)
         message = complaint(path)
         assert str(path) in message
-        if "distillation_token" in key or "dist_token" in key:
+        if "distillation_token" in key or "dist_token" in key or key == "reg_token":
             continue  # without it, the position embedding is the first that does not fit
         assert f"key {key!r}" in message
         assert "missing" in message

@@ -81,10 +81,20 @@ _SIDES = st.integers(1, 4)
 
 
 @settings(max_examples=15)
-@given(rows=_SIDES, columns=_SIDES, patch=st.integers(1, 4), depth=st.integers(1, 3), two=st.booleans())
-def test_vit_costs_what_it_multiplies(rows: int, columns: int, patch: int, depth: int, two: bool) -> None:
+@given(
+    rows=_SIDES,
+    columns=_SIDES,
+    patch=st.integers(1, 4),
+    depth=st.integers(1, 3),
+    two=st.booleans(),
+    registers=st.integers(0, 3),
+)
+def test_vit_costs_what_it_multiplies(
+    rows: int, columns: int, patch: int, depth: int, two: bool, registers: int
+) -> None:
     size = (rows * patch, columns * patch)
     config = ViTConfig(image_size=size, patch_size=patch, dim=8, depth=depth, heads=2, mlp_dim=12, num_classes=3)
+    config = replace(config, registers=registers, pre_norm=two)
     _assert_cost(replace(config, distillation_token=two, readout="class+distillation" if two else "class"))
 
 
@@ -164,7 +174,8 @@ BAD_CONFIGS: list[tuple[Any, dict[str, Any], str]] = [
     (ViTConfig, {"depth": 0}, "depth"),
     (ViTConfig, {"mlp_dim": 3.5}, "mlp_dim must be a whole number"),
     (ViTConfig, {"num_classes": -1}, "num_classes"),
-    (ViTConfig, {"readout": "mean"}, "readout"),
+    (ViTConfig, {"pooled_norm": True}, "pooled_norm=True needs readout 'mean'"),
+    (ViTConfig, {"registers": 2.5}, "registers must be a whole number"),
     (SwinConfig, {"depths": (2, 2)}, "one head count a stage"),
     (SwinConfig, {"depths": (), "heads": ()}, "one head count a stage"),
     (SwinConfig, {"heads": (3, 6, 12, 25)}, "width of stage 4 768 is not a multiple of heads 25"),

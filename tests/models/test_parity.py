@@ -22,7 +22,7 @@ from tests.models.foreign import (
 )
 
 
-@pytest.mark.parametrize("kind", ["vit", "deit", "deit-distilled", "dinov2"])
+@pytest.mark.parametrize("kind", ["vit", "deit", "deit-distilled", "dinov2", "dinov2-registers"])
 @pytest.mark.parametrize("changes", [{}, {"qkv_bias": False}, {"num_channels": 1}, {"patch_size": 4}], ids=str)
 def test_logits_and_every_block_agree(kind: str, changes: dict[str, int]) -> None:
     theirs = make(kind, **changes)
@@ -80,7 +80,7 @@ def test_distilled_model_averages_its_two_classifiers() -> None:
     assert max_difference(logits, (expected.cls_logits + expected.distillation_logits) / 2) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kind", ["vit", "deit", "dinov2"])
+@pytest.mark.parametrize("kind", ["vit", "deit", "dinov2", "dinov2-registers"])
 def test_epsilon_of_the_norms_is_read(kind: str) -> None:
     theirs = make(kind, layer_norm_eps=0.1)
     assert_parity(load_backbone(theirs), theirs, images(32))

@@ -1,100 +1,125 @@
-"""How images must be prepared is read from where each library writes it."""
+"""The settings themselves: what they mean in pixels, what may be said, and how they are stored."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maqee.errors import MaqeeError
-from maqee.models import Preprocessing, load_backbone
-from tests.models.foreign import make
-from tests.models.test_timm_layout import random_backbone, write_timm_folder
-from tests.models.timm_names import timm_state
+from maqee.models import Preprocessing
+from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, override
 
-HALF = (0.5, 0.5, 0.5)
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-GREY = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
-CROP = {"do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
+OLD = {"image_size": [32, 32], "resize": 40, "mean": [0.5], "std": [0.5]}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    make("vit").save_pretrained(tmp_path)
-    return tmp_path
+def test_files_of_the_first_version_mean_what_they_meant() -> None:
+    expected = Preprocessing(
+        image_size=(32, 32),
+        resize=40,
+        mean=(0.5,),
+        std=(0.5,),
+        resample="bicubic",
+        rounding="maqee",
+        rescale=1 / 255,
+        transparent="drop",
+    )
+    assert Preprocessing.from_json(OLD, "file") == expected
 
 
-def _read(folder: Path, values: dict[str, Any], **options: Any) -> Preprocessing:
-    (folder / "preprocessor_config.json").write_text(json.dumps(values))
-    return load_backbone(folder, **options).preprocessing
+def test_what_is_as_usual_is_not_written() -> None:
+    written = Preprocessing(image_size=(32, 32), resize=40, mean=(0.5,), std=(0.5,)).to_json()
+    assert json.loads(json.dumps(written)) == OLD
+    assert set(Preprocessing(image_size=(8, 8), exif=False).to_json()) == {*OLD, "exif"}
 
 
-TRANSFORMERS: list[tuple[dict[str, Any], int | None]] = [
-    ({"size": {"height": 32, "width": 32}}, None),
-    ({"size": 32}, None),
-    ({"size": {"shortest_edge": 36}, **CROP}, 36),
-    ({"size": {"height": 37, "width": 37}, **CROP}, 37),
-    ({"size": 38, **CROP}, 38),  # how files from before transformers 4.25 say it
-    ({"size": {"shortest_edge": 36}, "do_center_crop": False}, None),
+sides = st.integers(1, 300)
+numbers = st.tuples(*[st.floats(0.01, 2)] * 3)
+
+
+@given(
+    wanted=st.builds(
+        Preprocessing,
+        image_size=st.tuples(sides, sides),
+        resize=st.one_of(st.none(), sides, st.tuples(sides, sides), st.sampled_from(["crop", "keep"])),
+        mean=numbers,
+        std=numbers,
+        resample=st.sampled_from(["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]),
+        rounding=st.sampled_from(["maqee", "timm", "transformers"]),
+        rescale=st.floats(1e-3, 1),
+        exif=st.booleans(),
+        transparent=st.sampled_from(["drop", "white"]),
+    )
+)
+def test_written_and_read_again(wanted: Preprocessing) -> None:
+    assert Preprocessing.from_json(json.loads(json.dumps(wanted.to_json())), "file") == wanted
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"resample": "cubic"}, "did you mean bicubic"),
+    ({"std": (0.5, 0.5, 0.0)}, "greater than 0"),
+    ({"mean": (0.5, float("nan"), 0.5)}, "finite"),
+    ({"mean": (0.5,)}, "one number each"),
+    ({"resize": 0}, "at least 1 pixel"),
+    ({"resize": (4, -1)}, "at least 1 pixel"),
+    ({"rescale": 0.0}, "positive number"),
 ]
 
 
-@pytest.mark.parametrize(("values", "resize"), TRANSFORMERS, ids=str)
-def test_preprocessor_config_of_transformers(folder: Path, values: dict[str, Any], resize: int | None) -> None:
-    expected = Preprocessing(image_size=(32, 32), resize=resize, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
-    assert _read(folder, {**GREY, **values}) == expected
+@pytest.mark.parametrize(("values", "words"), WRONG, ids=str)
+def test_impossible_values(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(MaqeeError, match=words):
+        Preprocessing(image_size=(8, 8), **values)
 
 
-def test_resize_keeps_its_ratio_at_another_image_size(folder: Path) -> None:
-    found = _read(folder, {**GREY, "size": {"shortest_edge": 36}, **CROP}, image_size=64)
-    assert found.image_size == (64, 64)
-    assert found.resize == 72
-
-
-@pytest.mark.parametrize(
-    "values", [{"image_mean": 3}, {"image_std": ["a", "b", "c"]}, {"size": "big", **CROP}], ids=str
-)
-def test_impossible_preprocessor_config(folder: Path, values: dict[str, Any]) -> None:
-    with pytest.raises(MaqeeError, match=r"preprocessor_config\.json: key"):
-        _read(folder, values)
-
-
-def test_broken_preprocessor_config(folder: Path) -> None:
-    (folder / "preprocessor_config.json").write_text("{")
-    with pytest.raises(MaqeeError, match=r"preprocessor_config\.json is not valid JSON"):
-        load_backbone(folder)
-
-
-@pytest.mark.parametrize(("crop", "resize"), [(0.875, 36), (0.9, 35), (1.0, 32), (None, None)])
-def test_pretrained_cfg_of_timm(tmp_path: Path, crop: float | None, resize: int | None) -> None:
-    write_timm_folder(tmp_path, timm_state(random_backbone("test-vit")), num_heads=2)
-    values = json.loads((tmp_path / "config.json").read_text())
-    values["pretrained_cfg"]["crop_pct"] = crop
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    expected = Preprocessing(image_size=(32, 32), resize=resize, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.1))
-    assert load_backbone(tmp_path).preprocessing == expected
-
-
-CUSTOM = [
-    ("vit", HALF, HALF),
-    ("deit", IMAGENET_MEAN, IMAGENET_STD),
-    ("dinov2", IMAGENET_MEAN, IMAGENET_STD),
-    ("swin", IMAGENET_MEAN, IMAGENET_STD),
-]
-
-
-@pytest.mark.parametrize(("kind", "mean", "std"), CUSTOM)
-def test_without_a_file_the_family_decides(kind: str, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    assert load_backbone(make(kind)).preprocessing == Preprocessing(image_size=(32, 32), mean=mean, std=std)
+def test_override_replaces_what_is_said() -> None:
+    stored = Preprocessing(image_size=(32, 32), resize=36, mean=IMAGENET_MEAN, std=IMAGENET_STD, rounding="timm")
+    assert override(stored) == stored
+    changed = override(stored, mean=[0.5], std=[0.1, 0.2, 0.3], resample="box", resize=40, exif=False)
+    expected = replace(stored, mean=HALF, std=(0.1, 0.2, 0.3), resample="box", resize=40, exif=False)
+    assert changed == expected
 
 
 @pytest.mark.parametrize(
-    ("preset", "mean"),
-    [("vit-tiny", HALF), ("deit-tiny", IMAGENET_MEAN), ("deit-tiny-distilled", IMAGENET_MEAN), ("vit-digits", (0.5,))],
+    ("values", "words"),
+    [
+        ({"mean": [0.5, 0.5]}, "mean has 2 numbers, and the model 3 channels"),
+        ({"std": [0.0]}, "greater than 0"),
+        ({"resample": "sharp"}, "Unknown resample 'sharp'"),
+        ({"resize": 31}, "Resize 31 is smaller than the model's image size 32x32"),
+    ],
+    ids=str,
 )
-def test_presets(preset: str, mean: tuple[float, ...]) -> None:
-    found = load_backbone(preset).preprocessing
-    assert found.mean == mean
-    assert len(found.std) == len(mean)
+def test_impossible_override(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(MaqeeError, match=words):
+        override(Preprocessing(image_size=(32, 32)), **values)
+
+
+def test_sizes_and_corners_by_hand() -> None:
+    """A picture of 71x50 pixels: 35 / 50 * 71 is 49.7."""
+    wanted = Preprocessing(image_size=(32, 32), resize=35)
+    found = {}
+    roundings: list[Literal["maqee", "timm", "transformers"]] = ["maqee", "timm", "transformers"]
+    for rounding in roundings:
+        settings = replace(wanted, rounding=rounding)
+        size = settings.scaled_size(50, 71)
+        found[rounding] = size, settings.corner(*size)
+    assert found == {
+        "maqee": ((35, 50), (2, 9)),  # 1.5 to the even number 2
+        "timm": ((35, 49), (2, 8)),  # 8.5 to 8
+        "transformers": ((35, 49), (1, 8)),
+    }
+
+
+def test_a_picture_that_is_too_small_by_hand() -> None:
+    wanted = Preprocessing(image_size=(32, 32), resize=20)
+    assert wanted.scaled_size(40, 60) == (32, 32)
+    theirs = replace(wanted, rounding="transformers")
+    assert theirs.scaled_size(40, 60) == (20, 30)
+    assert theirs.corner(20, 30) == (-6, -1)
+    assert theirs.corner(29, 33) == (-2, 0)
+    assert replace(wanted, rounding="timm").corner(29, 33) == (-1, 0)

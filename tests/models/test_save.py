@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maqee.models import BackboneConfig, Preprocessing, SwinConfig, ViT, ViTConfig, load_backbone, save_backbone
-from maqee.models.config import config_from_json, config_to_json
+from maqee.models.config import ReadoutKind, config_from_json, config_to_json
 from maqee.models.load import build_backbone
 from tests.helpers import randomize
 from tests.models.foreign import images, make
@@ -25,6 +25,8 @@ _SIDE = st.integers(1, 3)
 @st.composite
 def vit_configs(draw: st.DrawFn) -> ViTConfig:
     patch, heads, two = draw(_SIDE), draw(_SIDE), draw(st.booleans())
+    kinds: list[ReadoutKind] = ["class", "class+mean", "mean"]
+    readout = draw(st.sampled_from([*kinds, "class+distillation"] if two else kinds))
     return ViTConfig(
         image_size=(patch * draw(_SIDE), patch * draw(_SIDE)),
         patch_size=patch,
@@ -35,10 +37,14 @@ def vit_configs(draw: st.DrawFn) -> ViTConfig:
         mlp_dim=draw(_SIDE),
         num_classes=draw(st.integers(0, 3)),
         distillation_token=two,
-        readout=draw(st.sampled_from(["class", "class+mean", *(["class+distillation"] if two else [])])),
+        readout=readout,
         layer_scale=draw(st.booleans()),
         qkv_bias=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-6, 1e-5])),
+        registers=draw(st.integers(0, 2)),
+        pre_norm=draw(st.booleans()),
+        pooled_norm=readout == "mean" and draw(st.booleans()),
+        position_resize=draw(st.sampled_from(["plain", "antialias", "offset"])),
     )
 
 

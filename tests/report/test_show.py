@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,8 +131,8 @@ def test_mistakes_are_named_and_leave_nothing_behind(runs: dict[str, Path], tmp_
         ({"images": 0}, "images: 0"),
         ({"split": "train"}, "'train' is not one of"),
         ({"stage": "9-joint"}, "choose 1-joint"),
-        ({"threshold": -1.0}, "threshold: -1.0"),
-        ({"threshold": 1.7}, "threshold: 1.7"),
+        ({"threshold": -1.0}, "threshold: -1.0 must be"),
+        ({"threshold": 1.7}, "threshold: 1.7 must be from 0 to 1"),
         ({"out": file}, "is a file"),
         ({"run": tmp_path / "nothing"}, "no folder"),
         ({"run": tmp_path}, "recipe.json"),
@@ -185,7 +186,8 @@ def test_titles() -> None:
 
 
 def test_what_is_shown_is_what_the_model_saw() -> None:
-    wanted = load_backbone("test-vit").preprocessing
+    stored = load_backbone("test-vit").preprocessing
     pixels = torch.rand(3, 8, 8)
-    seen = as_seen(normalize(pixels[None], wanted)[0], wanted)
-    assert torch.allclose(seen, pixels.permute(1, 2, 0), atol=1e-6)
+    for wanted in (stored, replace(stored, rescale=1.0)):
+        seen = as_seen(normalize(pixels[None], wanted)[0], wanted)
+        assert torch.allclose(seen, pixels.permute(1, 2, 0), atol=1e-6)

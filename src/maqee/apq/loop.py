@@ -37,6 +37,11 @@ class SearchResult:
     state: SearchState
     trace: Trace
 
+    def check_met(self) -> None:
+        """Complain if a finished search found nothing within its budget, and say what is nearest."""
+        if self.state.finished:
+            self.state.budget.check_met(self.best.excess, self.best.figures)
+
 
 def search(
     measure: Measure,
@@ -47,7 +52,8 @@ def search(
 ) -> SearchResult:
     """Choose bits and thresholds together.
 
-    Ctrl-C ends the search after the step at hand (asked twice, at once) and returns the best position so far.
+    Ctrl-C ends the search after the step at hand (asked twice, at once) and returns the best position so far. A budget
+    that cannot be met gives what is nearest; `SearchResult.check_met` complains about it.
 
     Args:
         measure: the model.
@@ -75,8 +81,6 @@ def search(
         with suppress(KeyboardInterrupt):  # the step at hand is left undone
             run_steps(run, states[0], lambda: stop.asked, keep)
     last = states[0]
-    if last.finished:
-        run.budget.check_met(last.best.excess, last.best.figures)
     run.restore(last.best)
     return SearchResult(last.best, last, run.trace_of(last.best))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from maqee.data.transforms import prepare
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.models import load_backbone
-from maqee.models.preprocessing import Preprocessing
+from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant.compare import TIE, Comparison, compare
 from maqee.quant.quantize import quantize
@@ -82,6 +83,10 @@ def bench_integers(
     layer_images: int = 32,
     seed: int = 0,
     show: bool = True,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    resample: str | None = None,
+    exif: bool | None = None,
 ) -> IntegerComparison:
     """Quantize a model and run test images simulated and executed.
 
@@ -93,14 +98,18 @@ def bench_integers(
         method: quantization method.
         settings: bits of every part.
         calibration: calibration images.
-        resize: short side before the crop, where the model's own preprocessing does not say.
+        resize: short side before the crop; this, mean, std, resample and exif replace what the model says.
         batch_size: images at a time.
         layer_images: of the images, how many are also compared layer by layer.
         seed: random seed of both draws.
         show: progress with the time left.
+        mean: of each channel, or one number for all.
+        std: likewise.
+        resample: the filter that scales pictures, such as "bilinear".
+        exif: whether pictures are turned as their EXIF data says.
     """
     backbone = load_backbone(model).eval()
-    preprocessing = replace(backbone.preprocessing, resize=resize) if resize else backbone.preprocessing
+    preprocessing = override(backbone.preprocessing, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
     splits = open_data(data, data_root)
     fitted = quantize(backbone, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
     chosen = _draw(splits.test, images, seed, preprocessing)

@@ -21,6 +21,7 @@ from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
 from maqee.models.compiling import compile_each
+from maqee.processor import check_reduced_precision
 from maqee.runtime import use_cuda_graphs
 
 MEAN_EXITS = (6.0, 7.26, 9.0)
@@ -105,7 +106,8 @@ def bench_exits(
         repeats: timed repetitions.
     """
     target = pick_device(device)
-    dtype = torch.bfloat16 if check_precision(precision) == "bf16" else torch.float32
+    check_reduced_precision(check_precision(precision), target)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
     network = add_exits(load_backbone(model), exits).to(target, dtype).eval()
     images = torch.randn(batch_size, 3, *network.backbone.config.image_size, device=target, dtype=dtype)

@@ -23,6 +23,7 @@ from maqee.cli import (
     diagnose,
     evaluate,
     list_,
+    predict,
     quantize,
     search,
     show,
@@ -31,6 +32,7 @@ from maqee.cli import (
 )
 from maqee.cli.errors import translate
 from maqee.errors import MaqeeError
+from maqee.threads import wait_passively
 
 app = typer.Typer(
     name="maqee",
@@ -66,6 +68,7 @@ app.command("compress")(compress.compress)
 app.command("search")(search.search)
 app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
+app.command("predict")(predict.predict)
 app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)
@@ -75,6 +78,7 @@ app.add_typer(bench.app, name="bench")
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    wait_passively()
     errors = Console(stderr=True, soft_wrap=True)
     logging.basicConfig(
         level=logging.WARNING,

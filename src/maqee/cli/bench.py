@@ -15,13 +15,19 @@ from maqee.cli.options import (
     Bits,
     DataRoot,
     Device,
+    Exif,
     Exits,
     Figures,
     Json,
+    Mean,
     Method,
     Precision,
     Repeats,
+    Resample,
+    Resize,
+    Std,
     Threads,
+    parse_numbers,
     split_words,
 )
 from maqee.cli.output import deliver
@@ -183,10 +189,11 @@ def integers(
     data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).", rich_help_panel=DATA)],
     data_root: DataRoot = None,
     images: Annotated[int, typer.Option(help="Number of test images.", min=1, rich_help_panel=DATA)] = 1000,
-    resize: Annotated[
-        int | None,
-        typer.Option(help="Short side before the crop; the checkpoint's own when left out.", rich_help_panel=DATA),
-    ] = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     method: Method = "repq",
     out: Figures = None,
     json: Json = False,
@@ -195,5 +202,36 @@ def integers(
     from maqee.bench.integers import bench_integers
     from maqee.report.bench_tables import integers_line
 
-    found = bench_integers(model, data, data_root=data_root, images=images, method=method, resize=resize)
+    found = bench_integers(
+        model,
+        data,
+        data_root=data_root,
+        images=images,
+        method=method,
+        resize=resize,
+        mean=parse_numbers(mean, "--mean"),
+        std=parse_numbers(std, "--std"),
+        resample=resample,
+        exif=exif,
+    )
     deliver(found, integers_line, json, out)
+
+
+@app.command()
+def neighbour(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Other values for the demo's recipe, e.g. stages.0.epochs=2."),
+    ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(help="Number of busy programs; all cores but one when left out.", min=1, rich_help_panel=RUNNING),
+    ] = None,
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Time the demo on the machine as it is, and once more beside busy programs."""
+    from maqee.bench.neighbour import bench_neighbour
+    from maqee.report.bench_tables import neighbour_line
+
+    deliver(bench_neighbour(overrides or (), neighbours=neighbours), neighbour_line, json, out)

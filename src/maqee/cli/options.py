@@ -15,7 +15,17 @@ ASK, SEARCH, QUANTIZATION, TRAINING, GUARANTEE = (
     "Training at the end",
     "Guarantee",
 )
-MODEL, DATA, RUNNING, OUTPUT = "Model", "Data", "Running", "Output"
+MODEL, DATA, PIXELS, RUNNING, OUTPUT = "Model", "Data", "How images are prepared", "Running", "Output"
+
+
+def writable(out: Path | None) -> Path | None:
+    """Complain before hours of work, not after them, if the file of an option cannot be written."""
+    from maqee.disk import check_writable_file
+
+    if out is not None:
+        check_writable_file(out)
+    return out
+
 
 AnyModel = Annotated[
     str, typer.Argument(metavar="MODEL", help="Preset, run folder, model folder, weights file or Hub name.")
@@ -47,6 +57,39 @@ Stage = Annotated[
 Task = Annotated[
     str | None,
     typer.Option(help="Task (see `maqee ls`); the one that the model was trained for.", rich_help_panel=DATA),
+]
+
+Resize = Annotated[
+    int | None,
+    typer.Option(help="Short side before the crop; the checkpoint's own when left out.", rich_help_panel=PIXELS),
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        help="Mean of each channel, e.g. 0.5,0.5,0.5, or one for all; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Std = Annotated[
+    str | None,
+    typer.Option(
+        help="Standard deviation of each channel, likewise; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Resample = Annotated[
+    str | None,
+    typer.Option(
+        help="nearest, box, bilinear, hamming, bicubic or lanczos; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Exif = Annotated[
+    bool | None,
+    typer.Option(
+        help="Turn pictures as their EXIF data says; the checkpoint's own, or yes, when left out.",
+        rich_help_panel=PIXELS,
+    ),
 ]
 
 MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an image, in BOPs.", rich_help_panel=ASK)]
@@ -111,7 +154,9 @@ Threads = Annotated[
 Repeats = Annotated[int, typer.Option(help="Timed repetitions.", min=1, rich_help_panel=RUNNING)]
 Precision = Annotated[str, typer.Option(help="fp32 or bf16.", rich_help_panel=RUNNING)]
 
-Figures = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.", rich_help_panel=OUTPUT)]
+Figures = Annotated[
+    Path | None, typer.Option(help="Write the figures to this JSON file.", callback=writable, rich_help_panel=OUTPUT)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)]
 
 

@@ -8,17 +8,22 @@ from typing import Annotated
 import typer
 
 from maqee.cli.options import (
-    DATA,
     OUTPUT,
     QUANTIZATION,
     RUNNING,
     AnyModel,
     DataRoot,
     Device,
+    Exif,
     Json,
     KnownData,
+    Mean,
     Methods,
+    Resample,
+    Resize,
+    Std,
     parse_integers,
+    parse_numbers,
     split_words,
 )
 from maqee.cli.output import deliver
@@ -46,10 +51,11 @@ def quantize(
     ] = 32,
     data: KnownData = None,
     data_root: DataRoot = None,
-    resize: Annotated[
-        int | None,
-        typer.Option(help="Short side before the crop; the checkpoint's own when left out.", rich_help_panel=DATA),
-    ] = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     batch: Annotated[int, typer.Option(help="Test images at a time.", min=1, rich_help_panel=RUNNING)] = 128,
     seed: Annotated[
         str,
@@ -76,6 +82,10 @@ def quantize(
         seeds=parse_integers(seed, "--seed"),
         images=images,
         resize=resize,
+        mean=parse_numbers(mean, "--mean"),
+        std=parse_numbers(std, "--std"),
+        resample=resample,
+        exif=exif,
         device=device,
         batch_size=batch,
         out=out,

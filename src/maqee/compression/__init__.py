@@ -2,9 +2,9 @@
 
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
-from maqee.compression.guarantee import RiskOptions
 from maqee.compression.job import compress_model
 from maqee.compression.model_measure import ModelMeasure
+from maqee.compression.promise import RiskOptions
 from maqee.compression.recovery import Recovery, RecoverySettings
 
 __all__ = [

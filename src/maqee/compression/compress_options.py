@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from maqee.compression.guarantee import RiskOptions
+from maqee.compression.promise import RiskOptions
 from maqee.compression.recovery import RecoverySettings
 from maqee.errors import MaqeeError
 from maqee.quant import QuantSettings

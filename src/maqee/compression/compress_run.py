@@ -13,12 +13,9 @@ from maqee.data import ImageSet, open_source
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_with_exits
-from maqee.io import write_json
+from maqee.progress import phase
 from maqee.runs import (
-    SOURCE,
-    UNRECOVERED,
     DataSource,
-    is_compressed,
     model_folder,
     read_recipe,
     require_data,
@@ -61,7 +58,7 @@ def compress(
         options: everything else that decides the result.
         out: folder for plan, trace, model and the state of the search. With training at the end, its folder
             "unrecovered" holds what was there before it. Nothing is written when left out.
-        device: the GPU if there is one.
+        device: the GPU if there is one. A miniature (see `maqee.threads`) uses one thread of the processor.
         test: test images, only to make sure that none of them is among the calibration images.
         show: progress with the time left.
     """
@@ -104,30 +101,27 @@ def _compress_run(
     if options.recovery.augment is None:
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)
-    splits = open_source(source, network.backbone)
-    try:
-        return compress_model(
-            network,
-            splits.calibration,
-            splits.train,
-            budget=budget,
-            search_options=search_options,
-            options=options,
-            out=out,
-            device=device,
-            test=splits.test,
-            show=show,
-        )
-    finally:  # also where a budget was missed: what was found can then be evaluated
-        facts = {
-            "data": source.to_json(),
-            "model": str(folder.resolve()),
-            "task": options.task,
-            "environment": describe_environment(),
-        }
-        for written in (out, out / UNRECOVERED) if out is not None else ():
-            if is_compressed(written):
-                write_json(written / SOURCE, facts)
+    with phase(f"opening {source.name}", show):
+        splits = open_source(source, network.backbone)
+    facts = {
+        "data": source.to_json(),
+        "model": str(folder.resolve()),
+        "task": options.task,
+        "environment": describe_environment(),
+    }
+    return compress_model(
+        network,
+        splits.calibration,
+        splits.train,
+        budget=budget,
+        search_options=search_options,
+        options=options,
+        out=out,
+        device=device,
+        test=splits.test,
+        source=facts,
+        show=show,
+    )
 
 
 def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:

@@ -25,6 +25,7 @@ from maqee.quant import QuantizedModel
 from maqee.runs import model_folder, require_data
 from maqee.runtime.load import load
 from maqee.tasks import tasks
+from maqee.threads import one_thread
 from maqee.training.recipe import read_recipe
 from maqee.training.shipped import find_recipe
 from maqee.training.trainer import run_recipe
@@ -97,6 +98,7 @@ class Demo:
         }
 
 
+@one_thread()  # the model is a miniature
 def demo(out: str | Path = "runs/demo", overrides: list[str] | None = None) -> Demo:
     """The whole method on bundled digits: trained and compressed, beside full precision and uniform 4 bits.
 

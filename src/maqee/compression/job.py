@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
 from maqee.compression.compress_options import CompressOptions
-from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
 from maqee.compression.model_measure import ModelMeasure
+from maqee.compression.promise import check_kept, check_risk, guarantee_plan
 from maqee.compression.recovery import MIRRORED, Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
@@ -21,13 +22,17 @@ from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images, other_images
 from maqee.evaluation.record import Batch, evaluation_batches
 from maqee.exits import EarlyExitModel
+from maqee.folder_lock import check_folder, hold_folder
 from maqee.io import write_json, write_text
+from maqee.processor import check_reduced_precision
+from maqee.progress import phase
 from maqee.progress import steps as show_steps
 from maqee.quant import QuantizedModel, methods, quantize
 from maqee.quant.artifact import save_quantized
-from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, TRACE, TRAINING, UNRECOVERED
+from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
+from maqee.threads import threads_for
 
 DISCARDED = "Training did not improve the objective, so that the plan and the weights are those from before it."
 
@@ -43,12 +48,14 @@ def compress_model(
     out: Path | None = None,
     device: str | None = None,
     test: ImageSet | None = None,
+    source: Mapping[str, Any] | None = None,
     show: bool = True,
 ) -> ReadyModel:
     """Choose bits and thresholds for a model with exits; see `maqee.compress`, whose arguments these are.
 
     The model that is given stays as it is. A budget that cannot be met is an error, raised when everything has been
-    written, so that the nearest plan is not lost.
+    written, so that the nearest plan is not lost. `source` says where model and data lie, for commands that need them
+    again.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
     options = _completed(options, model)
@@ -56,45 +63,64 @@ def compress_model(
     trains = bool(options.recovery_steps or how.recovery_steps)
     if trains and (train is None or out is None):
         raise MaqeeError("Recovery needs training images and a folder for its weights: give train and out.")
-    if test is not None:
-        warn_of_overlaps(Splits(train, calibration, test))
-    calibration.require(task.targets, task.name)
-    unseen = other_images(calibration, *options.draws)
-    if options.risk is not None:
-        check_risk(options.risk, task, calibration, len(unseen))
-    fitting, measuring = draw_images(calibration, *options.draws)
+    if out is not None:
+        check_folder(out)
     target = pick_device(device)
+    check_reduced_precision(options.recovery.precision if trains else "fp32", target)
+    if test is not None:
+        with phase("comparing training, calibration and test images", show):
+            warn_of_overlaps(Splits(train, calibration, test))
+    calibration.require(task.targets, task.name)
+    if options.risk is not None:
+        check_risk(options.risk, task, calibration, len(other_images(calibration, *options.draws)))
+    draw_images(calibration, *options.draws)
     _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
+    with hold_folder(out), threads_for(model.parts(), target):
+        return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
+
+
+def _compress_checked(
+    model: EarlyExitModel,
+    calibration: ImageSet,
+    train: ImageSet | None,
+    budget: Budget,
+    how: SearchOptions,
+    options: CompressOptions,
+    out: Path | None,
+    target: torch.device,
+    source: Mapping[str, Any] | None,
+    show: bool,
+) -> ReadyModel:
+    """The job itself, in a folder that no other process works in."""
+    task = tasks[options.task or ""]
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:
         claim(out, request)
+    fitting, measuring = draw_images(calibration, *options.draws)
     reference = copy.deepcopy(model).to(target).eval()
     widths = tuple(range(how.bit_min, how.bit_max + 1))
-    quantized = fit_model(reference, fitting, widths, options, target)
+    with phase("fitting grids", show):
+        quantized = fit_model(reference, fitting, widths, options, target)
     recovery = None
-    if trains and train is not None and out is not None:
+    if (options.recovery_steps or how.recovery_steps) and train is not None and out is not None:
         recovery = Recovery(reference, train, task, options.recovery, options.seed, out / TRAINING, target)
-    measure = ModelMeasure(
-        reference,
-        quantized,
-        load_batches(measuring, reference),
-        task,
-        request.model,
-        options.scored,
-        recovery,
-        out / SNAPSHOTS if out is not None else None,
-    )
+    with phase("reading calibration images", show):
+        batches = load_batches(measuring, reference)
+    with phase("measuring full precision", show):
+        snapshots = out / SNAPSHOTS if out is not None else None
+        measure = ModelMeasure(reference, quantized, batches, task, request.model, options.scored, recovery, snapshots)
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)
     if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
-        _write(out / UNRECOVERED, done)
+        _write(out / UNRECOVERED, done, source)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
         done = _conclude(quantized, result, budget, options)
     if done.finished and options.risk is not None:
-        plan = guarantee_plan(done.plan, done.trace, done.model, calibration.select(unseen), task, options.risk)
+        others = calibration.select(other_images(calibration, *options.draws))
+        plan = guarantee_plan(done.plan, done.trace, done.model, others, task, options.risk)
         done = done.with_plan(plan)
     if out is not None:
-        _write(out, done)
+        _write(out, done, source)
     _check_met(done, result, budget, out)
     return done
 
@@ -128,7 +154,8 @@ def _search(
 ) -> SearchResult:
     """Search, or go on with a search; with training at the end, what must be reached is judged after it."""
     if options.recovery_steps and budget.asks_for_metric:
-        budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how), max_drop=None)
+        with phase("measuring uniform bits", show):
+            budget = replace(budget, min_metric=_metric_before_recovery(measure, budget, how), max_drop=None)
     state = None
     if out is not None and (out / SEARCH).exists():
         state = SearchState.from_json((out / SEARCH).read_text(encoding="utf-8"), str(out / SEARCH))
@@ -168,17 +195,19 @@ def _conclude(quantized: QuantizedModel, result: SearchResult, budget: Budget, o
     return ReadyModel(model.eval(), plan.policy, plan.task, compression)
 
 
-def _write(folder: Path, done: ReadyModel) -> None:
+def _write(folder: Path, done: ReadyModel, source: Mapping[str, Any] | None) -> None:
     save_quantized(done.quantized, folder)
     done.trace.save(folder / TRACE)
     done.plan.save(folder / PLAN)
     write_json(folder / PREPROCESSING, done.preprocessing.to_json())
+    if source is not None:
+        write_json(folder / SOURCE, dict(source))
 
 
 def _check_met(done: ReadyModel, result: SearchResult, budget: Budget, out: Path | None) -> None:
     """Complain if the budget is missed, when everything has been written."""
     try:
-        if result.state.finished:
+        if result.state.finished:  # judged by what was asked, which a search before training is not
             budget.check_met(result.best.excess, result.best.figures)
         check_kept(done.plan, done.trace)
     except MaqeeError as error:

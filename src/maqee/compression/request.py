@@ -62,7 +62,7 @@ def claim(out: Path, request: Request) -> None:
         if to_json(read_json(path)) != to_json(values):
             raise MaqeeError(f"{out} holds a compression of other inputs or options: give another folder.")
         return
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(not path.name.startswith(".") for path in out.iterdir()):  # the lock, what a kill left
         raise MaqeeError(f"{out} holds other files: give a new folder.")
     write_json(path, values)
 

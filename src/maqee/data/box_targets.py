@@ -69,7 +69,7 @@ class Boxes:
 
     def fit(self, targets: Tensor, preprocessing: Preprocessing) -> Tensor:
         """As they are: shares of the image do not change when all of it is scaled."""
-        if preprocessing.resize is not None:
+        if preprocessing.crops:
             raise MaqeeError(
                 "The model cuts the centre out of its images, which boxes do not follow: set resize to null."
             )

@@ -9,16 +9,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from maqee.data.orientation import turn_upright
 from maqee.data.transforms import to_device
 from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
+
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Every image below a folder, sorted; files with other endings are not looked at."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS and path.is_file())
 
 
 class ImageSource(Protocol):
@@ -134,10 +142,16 @@ class FileEntry:
 
 
 class FileImages:
-    """Encoded images, decoded on demand by a few threads, resized and cropped with Pillow."""
+    """Encoded images, decoded on demand by a few threads, resized and cropped with Pillow.
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = list(entries)
+    Args:
+        entries: the images.
+        turn: turn pictures as their EXIF data says, where the model's preprocessing wants that. Not for pictures with
+            masks or boxes, which belong to the pixels as they are stored.
+    """
+
+    def __init__(self, entries: Sequence[Entry], turn: bool = True) -> None:
+        self.entries, self.turn = list(entries), turn
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -146,14 +160,14 @@ class FileImages:
         """RGB images at the model's size; if one is corrupt, the error counts all corrupt ones."""
         chosen = [self.entries[int(index)] for index in indices]
         with ThreadPoolExecutor() as pool:
-            arrays = list(pool.map(lambda entry: _try_decode(entry, preprocessing), chosen))
+            arrays = list(pool.map(lambda entry: self._try_decode(entry, preprocessing), chosen))
         if bad := [entry for entry, array in zip(chosen, arrays, strict=True) if array is None]:
             self._report_corrupt(bad, preprocessing)
         return torch.from_numpy(np.stack([array for array in arrays if array is not None])).permute(0, 3, 1, 2)
 
     def _report_corrupt(self, known: list[Entry], preprocessing: Preprocessing) -> None:
         with ThreadPoolExecutor() as pool:
-            arrays = pool.map(lambda entry: _try_decode(entry, preprocessing), self.entries)
+            arrays = pool.map(lambda entry: self._try_decode(entry, preprocessing), self.entries)
             bad = [entry for entry, array in zip(self.entries, arrays, strict=True) if array is None] or known
         raise MaqeeError(
             f"{len(bad)} of {len(self)} images cannot be decoded, the first is {bad[0].place}: remove or replace them."
@@ -169,39 +183,55 @@ class FileImages:
 
     def select(self, indices: Sequence[int]) -> FileImages:
         """Some of the images, in this order."""
-        return FileImages([self.entries[index] for index in indices])
+        return FileImages([self.entries[index] for index in indices], self.turn)
 
     def to(self, device: torch.device) -> FileImages:
         """Files stay where they are."""
         return self
 
+    def _try_decode(self, entry: Entry, preprocessing: Preprocessing) -> np.ndarray | None:
+        """(height, width, 3) uint8, or None if the file is no readable image."""
+        try:
+            with Image.open(io.BytesIO(entry.read())) as file:
+                return np.asarray(resize_and_crop(as_shown(file, preprocessing, self.turn), preprocessing))
+        except MaqeeError as error:
+            raise MaqeeError(f"{entry.place}: {error}") from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+            return None
 
-def _try_decode(entry: Entry, preprocessing: Preprocessing) -> np.ndarray | None:
-    """(height, width, 3) uint8, or None if the file is no readable image."""
-    try:
-        with Image.open(io.BytesIO(entry.read())) as image:
-            return np.asarray(resize_and_crop(as_rgb(image), preprocessing))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
+
+def as_shown(image: Image.Image, preprocessing: Preprocessing, turn: bool = True) -> Image.Image:
+    """A picture at its own size as the model wants it shown: the right way up, three channels of eight bits.
+
+    Args:
+        image: the picture as it is stored.
+        preprocessing: says whether EXIF data count, and what is seen where a picture is transparent.
+        turn: False leaves it lying as it is stored all the same.
+    """
+    upright = turn_upright(image) if turn and preprocessing.exif else image
+    return as_rgb(upright, preprocessing.transparent)
 
 
-def as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image, transparent: Literal["drop", "white"] = "drop") -> Image.Image:
     """Eight bits a channel, three channels. Pillow alone would clip 16-bit grey images to white."""
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    if transparent == "white" and image.has_transparency_data:
+        ground = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(ground, image.convert("RGBA"))
     return image.convert("RGB")
 
 
-def resize_and_crop(
-    image: Image.Image, preprocessing: Preprocessing, resample: Image.Resampling = Image.Resampling.BICUBIC
-) -> Image.Image:
-    """Short side to `resize`, centre cut out; without `resize` the whole image is scaled."""
-    height, width = preprocessing.image_size
-    if preprocessing.resize is None:
-        return image if image.size == (width, height) else image.resize((width, height), resample)
-    scale = preprocessing.resize / min(image.size)
-    size = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
-    if size != image.size:
-        image = image.resize(size, resample)
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-    return image.crop((left, top, left + width, top + height))
+def resize_and_crop(image: Image.Image, preprocessing: Preprocessing, fill: int = 0) -> Image.Image:
+    """Scale a picture and cut out its centre; `fill` is what stands where it is too small for that."""
+    height, width = preprocessing.scaled_size(image.height, image.width)
+    if (width, height) != image.size:
+        image = image.resize((width, height), Image.Resampling[preprocessing.resample.upper()])
+    (rows, columns), (top, left) = preprocessing.image_size, preprocessing.corner(height, width)
+    if (rows, columns) == (height, width):
+        return image
+    if top >= 0 and left >= 0:
+        return image.crop((left, top, left + columns, top + rows))
+    canvas = Image.new(image.mode, (columns, rows), (fill,) * len(image.getbands()))
+    canvas.paste(image, (-left, -top))
+    return canvas

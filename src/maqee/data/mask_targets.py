@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -53,12 +54,12 @@ class Masks:
 
     def fit(self, targets: Tensor, preprocessing: Preprocessing) -> Tensor:
         """As `transforms.fit` does with a centre cut; else as they are."""
-        size = preprocessing.image_size
-        if preprocessing.resize is None or tuple(targets.shape[1:]) == size:
+        height, width = targets.shape[1:]
+        if not preprocessing.crops or (height, width) == preprocessing.image_size:
             return targets
-        picture = targets[:, None].float()
-        whole = transforms.size_before_crop(picture, preprocessing.resize, size)
-        return _numbers(transforms.centre_crop(F.interpolate(picture, size=whole, mode="nearest-exact"), size))
+        size = preprocessing.scaled_size(height, width)
+        picture = F.interpolate(targets[:, None].float(), size=size, mode="nearest-exact")
+        return _numbers(transforms.centre_crop(picture, preprocessing, fill=IGNORE))
 
     def shift(self, targets: Tensor, shifts: Tensor, padding: int) -> Tensor:
         """What comes in from outside of the image is ignored."""
@@ -107,7 +108,7 @@ class MaskFiles(Masks):
 
     def _decode(self, pair: Pair, preprocessing: Preprocessing) -> np.ndarray:
         mask = Image.fromarray(read_mask(pair, self.code))
-        return np.array(resize_and_crop(mask, preprocessing, Image.Resampling.NEAREST))
+        return np.array(resize_and_crop(mask, replace(preprocessing, resample="nearest"), fill=IGNORE))
 
     def fit(self, targets: Tensor, preprocessing: Preprocessing) -> Tensor:
         """They come at the model's size."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
-from maqee.models.preprocessing import Preprocessing
+from maqee.models.preprocessing import Preprocessing, Resample
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -21,44 +23,48 @@ def to_unit(pixels: Tensor) -> Tensor:
     return pixels.float() / 255
 
 
-def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bicubic with anti-aliasing, which agrees with Pillow's; values stay within 0..1."""
+def resize(images: Tensor, size: tuple[int, int], resample: Resample = "bicubic") -> Tensor:
+    """Scale with anti-aliasing, as Pillow does; values stay within 0..1.
+
+    torch has two of Pillow's filters (its nearest pixel is another where two are equally near). For the others the
+    images go through Pillow, one channel at a time.
+    """
     if tuple(images.shape[2:]) == size:
         return images
-    return F.interpolate(images, size=size, mode="bicubic", align_corners=False, antialias=True).clamp(0, 1)
+    if resample in ("bilinear", "bicubic"):
+        return F.interpolate(images, size=size, mode=resample, align_corners=False, antialias=True).clamp(0, 1)
+    (height, width), filter_ = size, Image.Resampling[resample.upper()]
+    channels = [Image.fromarray(one) for one in images.flatten(0, 1).float().cpu().numpy()]
+    scaled = np.stack([np.asarray(one.resize((width, height), filter_)) for one in channels])
+    return torch.from_numpy(scaled).to(images).reshape(*images.shape[:2], height, width).clamp(0, 1)
 
 
-def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """The middle of every image."""
-    top, left = round((images.shape[2] - size[0]) / 2), round((images.shape[3] - size[1]) / 2)
-    return images[:, :, top : top + size[0], left : left + size[1]]
+def centre_crop(images: Tensor, preprocessing: Preprocessing, fill: float = 0) -> Tensor:
+    """The middle of every image; `fill` is what stands where an image is too small for it."""
+    height, width = images.shape[2:]
+    (rows, columns), (top, left) = preprocessing.image_size, preprocessing.corner(height, width)
+    return F.pad(images, (-left, left + columns - width, -top, top + rows - height), value=fill)  # cuts where negative
 
 
 def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Subtract the mean and divide by the deviation of each channel."""
+    """Values 0..1 to the range that the model wants; then subtract the mean of each channel and divide by its std."""
     mean = torch.tensor(preprocessing.mean, device=images.device)[:, None, None]
     std = torch.tensor(preprocessing.std, device=images.device)[:, None, None]
+    if (white := 255 * preprocessing.rescale) != 1:
+        images = images * white
     return (images - mean) / std
 
 
 def fit(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Images to the model's size: short side to `resize` and the centre cut out, or the whole image scaled.
+    """Images to the model's size: scaled, and the centre cut out.
 
     Images that are already at that size, as file readers deliver them, stay as they are.
     """
-    size = preprocessing.image_size
-    if tuple(images.shape[2:]) == size:
+    if tuple(images.shape[2:]) == preprocessing.image_size:
         return images
-    if preprocessing.resize is None:
-        return resize(images, size)
-    return centre_crop(resize(images, size_before_crop(images, preprocessing.resize, size)), size)
-
-
-def size_before_crop(images: Tensor, short: int, least: tuple[int, int]) -> tuple[int, int]:
-    """Height and width with the short side at `short`, and no side below what is to be cut out."""
-    scale = short / min(images.shape[2:])
-    height, width = (max(round(side * scale), wanted) for side, wanted in zip(images.shape[2:], least, strict=True))
-    return height, width
+    height, width = images.shape[2:]
+    scaled = resize(images, preprocessing.scaled_size(height, width), preprocessing.resample)
+    return centre_crop(scaled, preprocessing)
 
 
 def prepare(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -90,4 +90,4 @@ def answer(network: Network, policy: Policy, data: ImageSet, index: int, task: T
 def as_seen(image: Tensor, preprocessing: Preprocessing) -> Tensor:
     """A normalised image (channels, h, w) back to colours (h, w, channels) from 0 to 1."""
     mean, std = (torch.tensor(values, device=image.device) for values in (preprocessing.mean, preprocessing.std))
-    return (image.permute(1, 2, 0) * std + mean).clamp(0, 1)
+    return ((image.permute(1, 2, 0) * std + mean) / (255 * preprocessing.rescale)).clamp(0, 1)

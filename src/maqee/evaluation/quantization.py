@@ -18,6 +18,7 @@ from torch import Tensor
 from maqee.data import ImageSet, Splits, eval_batches, open_source
 from maqee.data.transforms import prepare
 from maqee.device import pick_device, synchronize
+from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.method_comparison import MethodComparison, MethodRow, go_on_from
@@ -26,7 +27,7 @@ from maqee.evaluation.record import measure_batches
 from maqee.exits import Network, backbone_of, exit_blocks_of, load_network
 from maqee.io import write_json
 from maqee.models.digest import weights_digest
-from maqee.models.preprocessing import Preprocessing
+from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant import quantize
 from maqee.runs import DataSource, require_data, resolve_model, short_name
@@ -49,6 +50,10 @@ def compare_methods(
     seeds: Sequence[int] = (0,),
     images: int = 32,
     resize: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    resample: str | None = None,
+    exif: bool | None = None,
     device: str | None = None,
     batch_size: int = 128,
     out: str | Path | None = None,
@@ -66,20 +71,27 @@ def compare_methods(
         scope: "default" leaves patch embedding and classifier in float; "authors" quantizes them as the releases do.
         seeds: draws of calibration images: `numpy.random.RandomState(seed).permutation(n)[:images]`.
         images: calibration images of a draw.
-        resize: short side before the crop, where the checkpoint does not say.
+        resize: short side before the crop; this and the next four replace what the checkpoint says or is assumed of it.
+        mean: of each channel, or one number for all.
+        std: likewise.
+        resample: the filter that scales pictures, such as "bilinear".
+        exif: whether pictures are turned as their EXIF data says.
         device: the GPU if there is one.
         batch_size: test images at a time.
         out: JSON file, written after every combination; combinations that are already in it are not run again.
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
+    file = None if out is None else Path(out)
+    if file is not None:
+        check_writable_file(file)
     target = pick_device(device)
     model = resolve_model(model)
     network = load_network(model)
-    preprocessing = _preprocessing(network, resize)
+    stored = backbone_of(network).preprocessing
+    preprocessing = override(stored, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
     splits = open_source(_source(model, data, data_root), backbone_of(network))
     _check_data(network, splits, images)
-    file = None if out is None else Path(out)
     result = _begin(model, network, splits, preprocessing)
     if file is not None and file.exists():
         result = go_on_from(file, result)
@@ -162,16 +174,6 @@ def _source(model: str | Path, data: str | None, data_root: str | Path | None) -
     if data is not None and not Path(model).exists():  # a preset or a name on the Hub, which is no run
         return DataSource(data, None if data_root is None else Path(data_root))
     return require_data(Path(model), data, data_root)
-
-
-def _preprocessing(network: Network, resize: int | None) -> Preprocessing:
-    preprocessing = backbone_of(network).preprocessing
-    if resize is None:
-        return preprocessing
-    if resize < max(preprocessing.image_size):
-        size = "x".join(map(str, preprocessing.image_size))
-        raise MaqeeError(f"Resize {resize} is smaller than the model's image size {size}: give at least that.")
-    return replace(preprocessing, resize=resize)
 
 
 def _check_data(network: Network, splits: Splits, images: int) -> None:

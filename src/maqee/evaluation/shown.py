@@ -8,7 +8,7 @@ from pathlib import Path
 from maqee.data import ImageSet, open_split
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.policy import Policy
+from maqee.policy import NEVER, Policy
 from maqee.runs import is_compressed, require_data, require_recipe, stage_folder
 from maqee.runtime.load import load
 from maqee.runtime.ready import ReadyModel
@@ -49,8 +49,8 @@ def open_shown(run: Path, data_root: Path | None, split: str, stage: str | None,
         title = f"{run.resolve().name}, {ready.plan.method}, weight bits {bits} (simulated)"
     else:
         recipe, value = require_recipe(run), THRESHOLD if threshold is None else threshold
-        if not 0 <= value <= 1:
-            raise MaqeeError(f"threshold: {value} must be from 0 to 1; above 1 no exit would ever be taken.")
+        if not 0 <= value <= 1 and value != NEVER:
+            raise MaqeeError(f"threshold: {value} must be from 0 to 1, or {NEVER:g} for never.")
         ready = load(run, stage=stage).with_policy(value)
         title = f"{recipe['name']}, {stage_folder(run, stage).name}, full precision"
     return _shown(title, ready, open_split(require_data(run, path=data_root), ready.model.backbone, split))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from maqee.exits.batch_norm import TokenBatchNorm
 from maqee.exits.heads import ExitHead, heads
 from maqee.models import TokenShape
+from maqee.models.config import ReadoutKind
 from maqee.models.layers import Attention, Readout, TokenDepthwise, init_weights
 from maqee.parts import linear_macs
 
@@ -36,8 +37,7 @@ class LgvitHead(ExitHead):
         self.shape = shape
         self.norm = nn.LayerNorm(shape.dim, eps=1e-6) if normalize else nn.Identity()
         self.tail_norm = nn.Identity() if shape.prefix_tokens else nn.LayerNorm(shape.dim, eps=1e-6)
-        kind = shape.readout if shape.readout in ("class+distillation", "mean") else "class"
-        self.readout = Readout(shape.dim, num_classes, kind, shape.prefix_tokens)
+        self.readout = Readout(shape.dim, num_classes, _special_readout(shape), shape.prefix_tokens)
 
     def transform(self, patches: Tensor) -> Tensor:
         """Patches (batch, n, dim) to features (batch, m, dim)."""
@@ -54,6 +54,13 @@ class LgvitHead(ExitHead):
         features = self.transform(patches)
         pooled = self.tail_norm(features).mean(dim=1, keepdim=True)  # (batch, 1, dim)
         return self.readout(pooled + special if self.shape.prefix_tokens else pooled), features
+
+
+def _special_readout(shape: TokenShape) -> ReadoutKind:
+    """The special tokens that carry the answer; the class token where the backbone reads the mean but has one."""
+    if not shape.prefix_tokens:
+        return "mean"
+    return "class+distillation" if shape.readout == "class+distillation" else "class"
 
 
 class LocalHead(LgvitHead):

@@ -29,7 +29,7 @@ def adapted_config(
     if detection_tokens is not None:
         _check_detection(config, detection_tokens)
         if not getattr(config, "detection_tokens", 0):
-            changes |= {"detection_tokens": detection_tokens, "readout": "anchored"}
+            changes |= {"detection_tokens": detection_tokens, "readout": "anchored", "pooled_norm": False}
     return replace(config, **changes)
 
 
@@ -65,10 +65,10 @@ def adapt_state(state: dict[str, Tensor], config: BackboneConfig, fresh: Backbon
     if not isinstance(config, ViTConfig) or not isinstance(wanted, ViTConfig):
         return state
     state = dict(state)
-    prefix, old, new = config.prefix_tokens, config.grid, wanted.grid
-    positions = resize_positions(state["embedding.position"].float(), prefix, old, new)
+    placed, old, new, rule = config.placed_tokens, config.grid, wanted.grid, wanted.position_resize
+    positions = resize_positions(state["embedding.position"].float(), placed, old, new, rule)
     if wanted.detection_tokens and not config.detection_tokens:
-        slots = spread_over(positions[:, prefix:], new, wanted.detection_tokens)
+        slots = spread_over(positions[:, placed:], new, wanted.detection_tokens)
         positions = torch.cat([positions, slots], dim=1)
         blank = state["embedding.patch.bias"].float()
         state["embedding.detection_tokens"] = blank.expand_as(own["embedding.detection_tokens"]).clone()
@@ -79,5 +79,5 @@ def adapt_state(state: dict[str, Tensor], config: BackboneConfig, fresh: Backbon
             raise MaqeeError(
                 "A model with positions between blocks has no slots for new detection_tokens: leave them out."
             )
-        state["mid_position"] = resize_positions(between, prefix, old, new).unsqueeze(1)
+        state["mid_position"] = resize_positions(between, config.prefix_tokens, old, new, rule).unsqueeze(1)
     return state

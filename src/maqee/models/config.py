@@ -17,6 +17,7 @@ _LARGEST_DEPTH = 2**10
 _LARGEST_SWIN_IMAGE = 2**12  # every shifted block holds a mask for the whole image
 
 ReadoutKind = Literal["class", "class+distillation", "class+mean", "mean", "detection", "anchored"]
+PositionResize = Literal["plain", "antialias", "offset"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +27,19 @@ class ViTConfig:
     Attributes:
         readout: which tokens the classifier sees. "class": the class token (ViT, plain DeiT).
             "class+distillation": one classifier each, logits averaged (distilled DeiT). "class+mean": class token and
-            mean patch token side by side (DINOv2). "detection": classes and boxes from the detection tokens (YOLOS).
-            "anchored": the same, with a learned box for each token to start from.
+            mean patch token side by side (DINOv2). "mean": the mean patch token (timm's global_pool="avg").
+            "detection": classes and boxes from the detection tokens (YOLOS). "anchored": the same, with a learned box
+            for each token to start from.
         distillation_token: a second special token in the sequence (DeiT); it may be there and yet not be read out.
         layer_scale: a learned factor per channel on each residual branch (DINOv2).
         detection_tokens: learned tokens behind the patches, each of which finds at most one object (YOLOS).
         mid_position: learned positions added between blocks as well (YOLOS small and base).
+        registers: learned tokens behind the class token that have no position and are never read out (DINOv2 with
+            registers).
+        pre_norm: a norm between the embedding and the first block (CLIP).
+        pooled_norm: the final norm acts on the mean token instead of on every token (timm's fc_norm).
+        position_resize: how positions are stretched to another image size, which every library does in its own way:
+            see `maqee.models.positions`.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -49,6 +57,10 @@ class ViTConfig:
     norm_eps: float = 1e-6
     detection_tokens: int = 0
     mid_position: bool = False
+    registers: int = 0
+    pre_norm: bool = False
+    pooled_norm: bool = False
+    position_resize: PositionResize = "plain"
 
     def __post_init__(self) -> None:
         for name in ("patch_size", "channels", "dim", "heads", "mlp_dim"):
@@ -58,12 +70,13 @@ class ViTConfig:
         _check_divisible(self.dim, self.heads, "dim", "heads")
         for side in self.image_size:
             _check_divisible(side, self.patch_size, "image_size", "patch_size")
-        if self.readout == "mean":
-            raise MaqeeError("A ViT reads out its class token: readout must not be 'mean'.")
+        if self.pooled_norm and self.readout != "mean":
+            raise MaqeeError(f"pooled_norm=True needs readout 'mean', not {self.readout!r}.")
         if self.readout == "class+distillation" and not self.distillation_token:
             raise MaqeeError("readout 'class+distillation' needs distillation_token=True.")
-        if self.detection_tokens:
-            _check_size(self.detection_tokens, "detection_tokens")
+        for name in ("detection_tokens", "registers"):
+            if getattr(self, name):
+                _check_size(getattr(self, name), name)
         if (self.readout in ("detection", "anchored")) != bool(self.detection_tokens):
             raise MaqeeError(
                 f"readout {self.readout!r} does not go with {self.detection_tokens} detection_tokens: "
@@ -76,9 +89,14 @@ class ViTConfig:
         return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
 
     @property
+    def placed_tokens(self) -> int:
+        """Special tokens in front of the patch tokens that have a position: all but the registers."""
+        return 2 if self.distillation_token else 1
+
+    @property
     def prefix_tokens(self) -> int:
         """Special tokens in front of the patch tokens."""
-        return 2 if self.distillation_token else 1
+        return self.placed_tokens + self.registers
 
     @property
     def tokens(self) -> int:
@@ -148,7 +166,8 @@ class SwinConfig:
 
 BackboneConfig = ViTConfig | SwinConfig
 T = TypeVar("T")
-_ADDED_LATER = {"detection_tokens", "mid_position"}  # files written before these existed do without
+# Files written before these existed do without.
+_ADDED_LATER = {"detection_tokens", "mid_position", "registers", "pre_norm", "pooled_norm", "position_resize"}
 _FAMILIES: dict[str, type[ViTConfig] | type[SwinConfig]] = {"vit": ViTConfig, "swin": SwinConfig}
 
 

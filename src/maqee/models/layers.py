@@ -137,16 +137,19 @@ class Readout(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens: (batch, prefix + patches, dim), already normalised."""
-        if self.kind == "mean":
-            logits: Tensor = self.linear(tokens[:, self.prefix_tokens :].mean(dim=1))
-        elif self.kind == "class+mean":
-            patches = tokens[:, self.prefix_tokens :].mean(dim=1)
-            logits = self.linear(torch.cat([tokens[:, 0], patches], dim=-1))
-        elif self.kind == "class+distillation":
-            logits = (self.linear(tokens[:, 0]) + self.distillation(tokens[:, 1])) / 2
-        else:
-            logits = self.linear(tokens[:, 0])
+        if self.kind == "class+distillation":
+            both: Tensor = self.linear(tokens[:, 0]) + self.distillation(tokens[:, 1])
+            return both / 2
+        logits: Tensor = self.linear(self.pool(tokens))
         return logits
+
+    def pool(self, tokens: Tensor) -> Tensor:
+        """What one classifier reads: (batch, dim), or (batch, 2 dim) with "class+mean"."""
+        if self.kind == "mean":
+            return tokens[:, self.prefix_tokens :].mean(dim=1)
+        if self.kind == "class+mean":
+            return torch.cat([tokens[:, 0], tokens[:, self.prefix_tokens :].mean(dim=1)], dim=-1)
+        return tokens[:, 0]
 
     def macs(self) -> int:
         """The classifiers; pooling is additions only."""

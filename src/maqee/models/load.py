@@ -17,9 +17,11 @@ from maqee.io import write_json
 from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
-from maqee.models.convert import convert_state, read_hints
-from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from maqee.models.convert import check_module, convert_state, read_hints
+from maqee.models.finite import NOT_FINITE, is_finite
+from maqee.models.preprocessing import Preprocessing
 from maqee.models.presets import presets
+from maqee.models.read_preprocessing import check_channels, family_preprocessing, read_preprocessing
 from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
 from maqee.models.swin import Swin
 from maqee.models.vit import ViT
@@ -35,6 +37,7 @@ def load_backbone(
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     detection_tokens: int | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Backbone:
     """Load a vision transformer; the result maps normalised images to logits when called.
 
@@ -45,32 +48,36 @@ def load_backbone(
         num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights.
         image_size: input size; position embeddings are resized bicubically.
         detection_tokens: make a detector (YOLOS) of a plain ViT with so many fresh tokens and fresh heads.
+        preprocessing: how images are prepared, instead of what is stored with the model or assumed where nothing is;
+            unless `image_size` says otherwise, the model gets its image size.
     """
 
-    def adapt(config: BackboneConfig) -> BackboneConfig:
-        return adapted_config(config, num_classes, image_size, detection_tokens)
+    def adapt(config: BackboneConfig, size: tuple[int, int] | None = None) -> BackboneConfig:
+        if preprocessing is not None:
+            check_channels(preprocessing, config.channels, "preprocessing")
+        return adapted_config(config, num_classes, size if image_size is None else image_size, detection_tokens)
 
     if isinstance(source, nn.Module):
-        return _from_checkpoint(read_module(source), adapt)
+        return _from_checkpoint(read_module(source), adapt, preprocessing)
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir, it does not mind names that no file can have
-        return _from_checkpoint(read_folder(path), adapt)
+        return _from_checkpoint(read_folder(path), adapt, preprocessing)
     if os.path.isfile(path):
-        return _from_checkpoint(read_file(path), adapt)
+        return _from_checkpoint(read_file(path), adapt, preprocessing)
     name = str(source)
     if name in presets:
-        config = adapt(presets[name])
-        return build_backbone(config, _default_preprocessing(config, name))
+        config = adapt(presets[name], None if preprocessing is None else preprocessing.image_size)
+        return build_backbone(config, _fit(preprocessing or family_preprocessing(config, name), config))
     if path.suffix in (".safetensors", ".pth", ".pt", ".bin") or name.count("/") != 1 or name.startswith("."):
         if "/" in name or path.suffix:
             raise MaqeeError(f"{name} does not exist: give a file, a folder, a preset or a Hub name.")
         raise suggest(name, presets.names(), "model")
-    return _from_checkpoint(read_folder(download(name)), adapt)
+    return _from_checkpoint(read_folder(download(name)), adapt, preprocessing)
 
 
 def build_backbone(config: BackboneConfig, preprocessing: Preprocessing | None = None) -> Backbone:
     """A backbone of this shape with fresh weights."""
-    preprocessing = preprocessing or _default_preprocessing(config)
+    preprocessing = preprocessing or family_preprocessing(config)
     return ViT(config, preprocessing) if isinstance(config, ViTConfig) else Swin(config, preprocessing)
 
 
@@ -95,30 +102,41 @@ def _stored_shape(values: dict[str, Any], source: str) -> tuple[BackboneConfig, 
     return config, Preprocessing.from_json(values["preprocessing"], source)
 
 
-def _from_checkpoint(checkpoint: Checkpoint, adapt: Callable[[BackboneConfig], BackboneConfig]) -> Backbone:
+def _from_checkpoint(
+    checkpoint: Checkpoint, adapt: Callable[..., BackboneConfig], given: Preprocessing | None = None
+) -> Backbone:
     """Check every tensor before memory is taken for the model, then adapt it to the wanted classes and size."""
-    config, preprocessing, state = _read_checkpoint(checkpoint)
-    wanted = adapt(config)
-    model = build_backbone(wanted, replace(preprocessing, **_resized(preprocessing, config, wanted)))
+    config, preprocessing, state = _read_checkpoint(checkpoint, given)
+    wanted = adapt(config, preprocessing.image_size)
+    if given is None and wanted.image_size != adapt(config).image_size:
+        logger.warning(
+            "%s: made for images of %s, but its preprocessing gives %s: adapted to that, unless you say otherwise "
+            "(image_size).",
+            checkpoint.source,
+            *("x".join(map(str, reversed(shape.image_size))) for shape in (config, wanted)),
+        )
+    model = build_backbone(wanted, _fit(preprocessing, wanted))
     if config.num_classes and has_new_head(config, wanted):
         logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
     model.load_state_dict(adapt_state(state, config, model))
     return model
 
 
-def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocessing, dict[str, Tensor]]:
+def _read_checkpoint(
+    checkpoint: Checkpoint, given: Preprocessing | None
+) -> tuple[BackboneConfig, Preprocessing, dict[str, Tensor]]:
     """Shape, preprocessing and tensors by our names, each tensor known to be there and to fit."""
     kind = checkpoint.config.get("format")
     if kind == BACKBONE_FORMAT:
         config, preprocessing = _stored_shape(checkpoint.config, checkpoint.config_source)
         check_state(on_meta(config), checkpoint.state, checkpoint.source)
-        return config, preprocessing, dict(checkpoint.state)
+        return config, given or replace(preprocessing, image_size=config.image_size), dict(checkpoint.state)
     if kind == EARLY_EXIT_FORMAT:  # what is asked for is the network without its exits
         config, preprocessing = _stored_shape(checkpoint.config, checkpoint.config_source)
         inner = {name: tensor for name, tensor in checkpoint.state.items() if name.startswith("backbone.")}
         state = {name.removeprefix("backbone."): tensor for name, tensor in inner.items()}
         check_state(on_meta(config), state, checkpoint.source, lambda name: f"backbone.{name}")
-        return config, preprocessing, state
+        return config, given or replace(preprocessing, image_size=config.image_size), state
     if str(kind).startswith("maqee-"):
         raise MaqeeError(
             f"{checkpoint.config_source}: format is {kind!r}, which is no plain backbone ({BACKBONE_FORMAT!r})."
@@ -126,8 +144,10 @@ def _read_checkpoint(checkpoint: Checkpoint) -> tuple[BackboneConfig, Preprocess
     hints = read_hints(checkpoint.config, checkpoint.config_source)
     converted = convert_state(checkpoint.state, hints, checkpoint.source)
     config, state = converted.config, converted.state
-    preprocessing = _read_preprocessing(checkpoint, config)
+    preprocessing = given or read_preprocessing(checkpoint, config)
     check_state(on_meta(config), state, checkpoint.source, converted.name_in_file, converted.shape_in_file)
+    if checkpoint.module is not None:
+        check_module(checkpoint.module, converted, checkpoint.source)
     return config, preprocessing, state
 
 
@@ -142,7 +162,7 @@ def check_state(
     name_in_file: Callable[[str], str] = str,
     shape_in_file: Callable[[str, Sequence[int]], tuple[int, ...]] = _as_it_is,
 ) -> None:
-    """Name the first missing, unexpected or misshapen tensor as the file calls it; values are not looked at."""
+    """Name the first missing, unexpected or misshapen tensor, or one that is no number, as the file calls it."""
     expected = model.state_dict()
     for name, tensor in expected.items():
         if name not in state:
@@ -153,49 +173,18 @@ def check_state(
         if state[name].is_floating_point() != tensor.is_floating_point():
             got_type, want_type = state[name].dtype, tensor.dtype
             raise MaqeeError(f"{source}: key {name_in_file(name)!r} holds {got_type} numbers, expected {want_type}.")
+        if not is_finite(state[name]):
+            raise MaqeeError(f"{source}: key {name_in_file(name)!r} {NOT_FINITE}.")
     for name in state:
         if name not in expected:
             raise MaqeeError(f"{source}: unexpected key {name_in_file(name)!r}.")
 
 
-def _default_preprocessing(config: BackboneConfig, name: str = "") -> Preprocessing:
-    """ViT of the original line: 0.5; DeiT, DINOv2, YOLOS and Swin: ImageNet's statistics."""
-    half = isinstance(config, ViTConfig) and not config.layer_scale and not config.distillation_token
-    half = half and not name.startswith("deit") and not getattr(config, "detection_tokens", 0)
-    if config.channels != 3:
-        half_each = (0.5,) * config.channels
-        return Preprocessing(image_size=config.image_size, mean=half_each, std=half_each)
-    if half:
-        return Preprocessing(image_size=config.image_size, mean=HALF, std=HALF)
-    return Preprocessing(image_size=config.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-
-
-def _read_preprocessing(checkpoint: Checkpoint, config: BackboneConfig) -> Preprocessing:
-    """From preprocessor_config.json (transformers) or pretrained_cfg (timm); else the family's custom."""
-    found = _default_preprocessing(config).to_json()
-    values, timm = checkpoint.preprocessor, checkpoint.config.get("pretrained_cfg")
-    if values:
-        found["mean"] = values.get("image_mean") or found["mean"]
-        found["std"] = values.get("image_std") or found["std"]
-        size = values.get("size")
-        if values.get("do_center_crop"):  # older files hold the short side as a bare number
-            found["resize"] = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
-        return Preprocessing.from_json(found, checkpoint.preprocessor_source)
-    if isinstance(timm, dict):
-        found["mean"], found["std"] = timm.get("mean", found["mean"]), timm.get("std", found["std"])
-        if isinstance(crop := timm.get("crop_pct"), int | float) and 0 < crop <= 1:
-            found["resize"] = int(config.image_size[0] / crop)
-    return Preprocessing.from_json(found, checkpoint.config_source)
-
-
-def _resized(preprocessing: Preprocessing, config: BackboneConfig, wanted: BackboneConfig) -> dict[str, Any]:
-    """Keep the ratio of resize to crop when the image size changes; a detector sees the whole image, without a crop."""
-    resize = preprocessing.resize
-    if getattr(wanted, "detection_tokens", 0):
-        resize = None
-    elif resize is not None:
-        resize = round(resize * wanted.image_size[0] / config.image_size[0])
-    return {"image_size": wanted.image_size, "resize": resize}
+def _fit(preprocessing: Preprocessing, config: BackboneConfig) -> Preprocessing:
+    """For the model's image size; a detector sees the whole picture, without a crop."""
+    if getattr(config, "detection_tokens", 0) and preprocessing.crops:
+        preprocessing = replace(preprocessing, resize=None)
+    return preprocessing.for_size(config.image_size)
 
 
 def on_meta(config: BackboneConfig) -> Backbone:

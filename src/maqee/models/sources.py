@@ -13,16 +13,22 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.io import read_json
+from maqee.models.convert import live_values
 from maqee.tensors import read_tensors
 
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.safetensors", "pytorch_model.bin")
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 _INDEX_FILE = "model.safetensors.index.json"
 _NESTED_UNDER = ("state_dict", "model", "model_state_dict", "teacher")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors under their own names, the values of the config files beside them, and what to call each in errors."""
+    """Tensors under their own names, the values of the config files beside them, and what to call each in errors.
+
+    Attributes:
+        module: the live module that the tensors came from, if they did.
+    """
 
     source: str
     state: dict[str, Tensor]
@@ -30,6 +36,7 @@ class Checkpoint:
     config_source: str = ""
     preprocessor: dict[str, Any] = field(default_factory=dict)
     preprocessor_source: str = ""
+    module: nn.Module | None = None
 
 
 def read_module(module: nn.Module) -> Checkpoint:
@@ -38,14 +45,10 @@ def read_module(module: nn.Module) -> Checkpoint:
     values: dict[str, Any] = dict(config.to_dict()) if config is not None and hasattr(config, "to_dict") else {}
     if isinstance(pretrained := getattr(module, "pretrained_cfg", None), dict):
         values["pretrained_cfg"] = pretrained
-    for child in module.modules():
-        if isinstance(heads := getattr(child, "num_heads", None), int):
-            values.setdefault("num_heads", heads)
-        if isinstance(child, nn.LayerNorm):
-            values.setdefault("layer_norm_eps", child.eps)
+    values = {**live_values(module), **values}
     state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
     name = type(module).__name__
-    return Checkpoint(name, state, values, f"the configuration of {name}")
+    return Checkpoint(name, state, values, f"the configuration of {name}", module=module)
 
 
 def read_file(path: Path) -> Checkpoint:
@@ -69,14 +72,27 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def _with_config(weights: Checkpoint, folder: Path) -> Checkpoint:
-    config, preprocessor = folder / "config.json", folder / "preprocessor_config.json"
+    config = folder / "config.json"
+    preprocessor, preprocessor_source = _read_preprocessor(folder)
     return replace(
         weights,
         config=read_json(config) if config.is_file() else {},
         config_source=str(config),
-        preprocessor=read_json(preprocessor) if preprocessor.is_file() else {},
-        preprocessor_source=str(preprocessor),
+        preprocessor=preprocessor,
+        preprocessor_source=preprocessor_source,
     )
+
+
+def _read_preprocessor(folder: Path) -> tuple[dict[str, Any], str]:
+    """What transformers prefers: the image processor within processor_config.json, else preprocessor_config.json."""
+    for name in _PROCESSOR_FILES:
+        path = folder / name
+        values = read_json(path) if path.is_file() else {}
+        if name == _PROCESSOR_FILES[0]:  # it holds the processors of all kinds of input, and often no image processor
+            values = values.get("image_processor", {})
+        if isinstance(values, dict) and values:
+            return values, str(path)
+    return {}, ""
 
 
 def _read_weights(folder: Path) -> Checkpoint:
@@ -93,7 +109,7 @@ def download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    safe = ["config.json", "preprocessor_config.json", *_WEIGHT_FILES[:2], "model*.safetensors", _INDEX_FILE]
+    safe = ["config.json", *_PROCESSOR_FILES, *_WEIGHT_FILES[:2], "model*.safetensors", _INDEX_FILE]
     try:
         folder = Path(snapshot_download(name, allow_patterns=safe))
         if not any(folder.glob("*.safetensors")):

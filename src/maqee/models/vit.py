@@ -16,12 +16,16 @@ from maqee.parts import Part, linear_macs
 
 
 class Embedding(nn.Module):
-    """Image to tokens: patches projected, special tokens in front, detection tokens behind, positions added."""
+    """Image to tokens: patches projected, special tokens in front, detection tokens behind, positions added.
+
+    The order is class token, distillation token, registers, patches, detection tokens; registers have no position.
+    """
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.grid = config.grid
-        self.prefix_tokens = config.prefix_tokens
+        self.placed_tokens = config.placed_tokens
+        self.position_resize = config.position_resize
         self.patch = nn.Conv2d(config.channels, config.dim, config.patch_size, stride=config.patch_size)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.dim))
         self.distillation_token: nn.Parameter | None = None
@@ -30,7 +34,11 @@ class Embedding(nn.Module):
         self.detection_tokens: nn.Parameter | None = None
         if config.detection_tokens:
             self.detection_tokens = nn.Parameter(torch.zeros(1, config.detection_tokens, config.dim))
-        self.position = nn.Parameter(torch.zeros(1, config.tokens, config.dim))
+        self.register_tokens: nn.Parameter | None = None
+        if config.registers:
+            self.register_tokens = nn.Parameter(torch.zeros(1, config.registers, config.dim))
+        self.position = nn.Parameter(torch.zeros(1, config.tokens - config.registers, config.dim))
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps) if config.pre_norm else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, tokens, dim); any size that is a multiple of the patch."""
@@ -42,8 +50,13 @@ class Embedding(nn.Module):
         prefix = self._for_each_image(images, self.class_token, self.distillation_token)
         detection = self._for_each_image(images, self.detection_tokens)
         grid = (int(picture.shape[2]), int(picture.shape[3]))
-        position = resize_positions(self.position, self.prefix_tokens, self.grid, grid)
-        return torch.cat([*prefix, patches, *detection], dim=1) + position
+        position = resize_positions(self.position, self.placed_tokens, self.grid, grid, self.position_resize)
+        tokens: Tensor = torch.cat([*prefix, patches, *detection], dim=1) + position
+        if self.register_tokens is not None:
+            placed, rest = tokens.tensor_split((self.placed_tokens,), dim=1)
+            tokens = torch.cat([placed, *self._for_each_image(images, self.register_tokens), rest], dim=1)
+        normed: Tensor = self.norm(tokens)
+        return normed
 
     def _for_each_image(self, images: Tensor, *tokens: Tensor | None) -> list[Tensor]:
         """The tokens that this model has, (batch, n, dim) each."""
@@ -127,7 +140,7 @@ class ViT(Backbone):
             init_readout(self.head, config.grid)
         embedding = self.embedding
         learned = (embedding.class_token, embedding.distillation_token, embedding.detection_tokens)
-        for parameter in (*learned, embedding.position, self.mid_position):
+        for parameter in (*learned, embedding.register_tokens, embedding.position, self.mid_position):
             if parameter is not None:
                 nn.init.trunc_normal_(parameter, std=0.02)
 
@@ -141,6 +154,14 @@ class ViT(Backbone):
                 f"Positions between blocks are for images of {size}: resize the images, or load with image_size."
             )
         return x + self.mid_position[number - 2]  # (1, tokens, dim)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Final norm and classifier; the norm comes after the mean where `pooled_norm` says so."""
+        if not self.config.pooled_norm:
+            return super().finish(x)
+        assert isinstance(self.head, Readout)
+        logits: Tensor = self.head.linear(self.norm(self.head.pool(x)))
+        return logits
 
     def token_shape(self, number: int) -> TokenShape:
         """The same after every block."""

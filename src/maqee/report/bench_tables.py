@@ -82,3 +82,13 @@ def integers_line(result: dict[str, Any]) -> str:
         f"{result['model']}, {result['method']} {result['bits']}, {result['images']} images: simulated and executed "
         f"agree on {result['agreement']:.2%}; worst layer {result['worst_layer']:.1e}"
     )
+
+
+def neighbour_line(result: dict[str, Any]) -> str:
+    """The demo alone and beside busy programs."""
+    alone, beside = result["alone"], result["beside"]
+    return (
+        f"The demo takes {alone['seconds']:.1f} s alone (load {alone['load_before'][0]:.1f} before it) and "
+        f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
+        f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from maqee.device import pick_device
+from maqee.disk import check_writable
 from maqee.errors import MaqeeError
 from maqee.evaluation.answers import answer
 from maqee.evaluation.shown import open_shown
@@ -64,6 +65,7 @@ def show(
         raise MaqeeError(f"{run} is no folder: give one written by maqee train or maqee compress.")
     if out.exists() and not out.is_dir():
         raise MaqeeError(f"out: {out} is a file: give a folder for the pictures.")
+    check_writable(out)
     shown = open_shown(run, None if data_root is None else Path(data_root), split, stage, threshold)
     shown.network.to(pick_device(device or "cpu")).eval()
     written = []

@@ -2,6 +2,22 @@
 
 from maqee.runtime.graphs import use_cuda_graphs
 from maqee.runtime.load import load, load_quantized_network, read_policy
+from maqee.runtime.one_call import open_model, predict
+from maqee.runtime.pictures import list_pictures
+from maqee.runtime.predictions import Area, FoundBox, Label, Prediction
 from maqee.runtime.ready import ReadyModel
 
-__all__ = ["ReadyModel", "load", "load_quantized_network", "read_policy", "use_cuda_graphs"]
+__all__ = [
+    "Area",
+    "FoundBox",
+    "Label",
+    "Prediction",
+    "ReadyModel",
+    "list_pictures",
+    "load",
+    "load_quantized_network",
+    "open_model",
+    "predict",
+    "read_policy",
+    "use_cuda_graphs",
+]

@@ -13,7 +13,7 @@ from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
 from maqee.quant.artifact import load_quantized
-from maqee.runs import CONFIG, PLAN, PREPROCESSING, is_compressed, model_folder, stage_folder, task_of
+from maqee.runs import CONFIG, PLAN, PREPROCESSING, is_compressed, model_folder, read_recipe, stage_folder
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 
@@ -39,7 +39,7 @@ def load(
         model = _load_compressed(folder)
     else:
         found = stage_folder(folder, stage) if stage is not None else model_folder(folder)
-        model = _load_trained(found, task_of(folder))
+        model = _load_trained(found, read_recipe(folder).get("task"))
     if policy is not None:
         model = model.with_policy(policy if isinstance(policy, Policy) else read_policy(Path(policy)))
     return model.to(pick_device(device))
@@ -69,8 +69,17 @@ def load_quantized_network(folder: str | Path) -> QuantizedModel:
     return load_quantized(Path(folder), network_from_json)
 
 
-def _load_trained(folder: Path, task: str) -> ReadyModel:
-    network = load_network(folder, tasks[task].confidence)
+def _load_trained(folder: Path, task: str | None) -> ReadyModel:
+    network = load_network(folder)
     if not isinstance(network, EarlyExitModel):
-        network = EarlyExitModel(network, (), (), confidence=tasks[task].confidence)
+        network = EarlyExitModel(network, (), ())
+    task = task or _task_by_shape(network)
+    network.use_confidence(tasks[task].confidence)
     return ReadyModel(network.eval(), Policy.never(network.num_exits), task)
+
+
+def _task_by_shape(network: EarlyExitModel) -> str:
+    """What a model predicts that nobody has told the task of, such as one of transformers: its outputs decide."""
+    if getattr(network.backbone.config, "detection_tokens", 0):
+        return "detection"
+    return "segmentation" if (network.final_kind or "").startswith("segformer") else "classification"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from maqee.exits import Decision, EarlyExitModel
 from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
+from maqee.runtime.pictures import Images
+from maqee.runtime.predictions import Prediction
+from maqee.runtime.predictor import predict_each
 from maqee.tasks import Task, tasks
 
 if TYPE_CHECKING:
@@ -112,6 +115,22 @@ class ReadyModel:
         """The same with the exit each image took and how sure the model was."""
         self._check(images)
         return self.model.run(images, self.policy)
+
+    def predict(self, images: Images, top: int = 5, batch_size: int = 16) -> list[Prediction]:
+        """What the model says about pictures: class names, boxes or masks, and the exit each took.
+
+        Args:
+            images: a file, a folder, a pattern ("pics/*.jpg"), PIL images, uint8 arrays (height, width, 3), uint8
+                tensors (3, height, width), or several of these. A float tensor (n, channels, height, width) is taken
+                as normalised already.
+            top: classes to name for a picture, at most.
+            batch_size: pictures that go through the model together.
+        """
+        return list(self.predict_each(images, top, batch_size))
+
+    def predict_each(self, images: Images, top: int = 5, batch_size: int = 16) -> Iterator[Prediction]:
+        """The same one after the other, for more pictures than memory holds, or for an iterator that never ends."""
+        return predict_each(self.model, self.policy, self.task, images, top, batch_size)
 
     def with_policy(self, policy: Policy | Sequence[float] | float) -> ReadyModel:
         """The same model with other thresholds: a policy, one threshold for each exit, or one for all."""

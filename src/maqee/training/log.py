@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from maqee.disk import explain_write_errors
 from maqee.errors import MaqeeError
 from maqee.io import write_text
 
@@ -16,7 +17,8 @@ class TrainLog:
     def __init__(self, folder: Path, stage: str, first_step: int, tensorboard: bool = False) -> None:
         self.path = folder / "log.jsonl"
         self.stage = stage
-        folder.mkdir(parents=True, exist_ok=True)
+        with explain_write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             kept = [line for line in self.path.read_text().splitlines() if not self._repeats(line, first_step)]
             write_text(self.path, "".join(f"{line}\n" for line in kept))
@@ -31,12 +33,13 @@ class TrainLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
-        with self.path.open("a") as file:
-            file.write(json.dumps({"stage": self.stage, "step": step, **values}, sort_keys=True) + "\n")
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{self.stage}/{name}", value, step)
+        with explain_write_errors(self.path):
+            with self.path.open("a") as file:
+                file.write(json.dumps({"stage": self.stage, "step": step, **values}, sort_keys=True) + "\n")
+            if self._board is not None:
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self._board.add_scalar(f"{self.stage}/{name}", value, step)
 
 
 def _open_board(folder: Path) -> Any:
@@ -44,4 +47,5 @@ def _open_board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MaqeeError("tensorboard: true needs the package tensorboard: pip install 'maqee[train]'.") from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    with explain_write_errors(folder / "tensorboard"):
+        return SummaryWriter(str(folder / "tensorboard"))

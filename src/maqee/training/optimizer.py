@@ -58,7 +58,7 @@ def peak_rate(name: str, settings: StageSection, depth: int) -> float:
 
 def has_decay(name: str, parameter: nn.Parameter) -> bool:
     """Matrices decay; biases, norms, tokens, positions and bias tables do not."""
-    special = ("class_token", "distillation_token", "detection_tokens", "anchors")
+    special = ("class_token", "distillation_token", "detection_tokens", "register_tokens", "anchors")
     placed = ("position", "mid_position", "bias_table")
     return parameter.ndim > 1 and name.rpartition(".")[2] not in (*special, *placed)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
+from maqee.processor import check_reduced_precision
 
 
 class Runner(Protocol):
@@ -39,6 +40,7 @@ class PlainRunner:
     rank, world = 0, 1
 
     def __init__(self, precision: str, device: torch.device) -> None:
+        check_reduced_precision(precision, device)
         self.precision, self.device = precision, device
 
     def prepare(self, module: nn.Module) -> nn.Module:
@@ -71,6 +73,7 @@ class AcceleratedRunner:
             mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[options]
         )
         self.device: torch.device = self.accelerator.device
+        check_reduced_precision(precision, self.device)
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
 

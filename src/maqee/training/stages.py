@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.exits.lgvit import GlobalHead, LgvitHead, LocalHead, pick
 from maqee.models import Backbone
@@ -134,6 +135,12 @@ class LgvitHeads(Stage):
     """LGViT's second stage: the backbone is frozen; heads learn from labels, the final output and features."""
 
     trains_backbone = False
+
+    def __init__(self, model: Backbone | EarlyExitModel, task: Task) -> None:
+        super().__init__(model, task)
+        for kind, head in zip(self.exits.kinds, self.exits.heads, strict=False):  # a head at the end may be another
+            if not isinstance(head, LgvitHead):
+                raise MaqeeError(f"The stage 'lgvit-heads' cannot train {kind!r} heads: choose 'classifier-wise'.")
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Prediction loss + 0.01 x heterogeneous + 0.01 x homogeneous distillation."""

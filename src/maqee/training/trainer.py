@@ -15,10 +15,14 @@ from maqee.errors import MaqeeError
 from maqee.evaluation.record import metric_by_exit
 from maqee.exits import Network, add_exits, load_network, save_network
 from maqee.exits.placement import final_kind
+from maqee.folder_lock import check_folder, hold_folder
 from maqee.io import read_json, write_json
 from maqee.models import Backbone, ViT, fold_layer_scale, load_backbone
+from maqee.models.load import on_meta
+from maqee.progress import phase
 from maqee.runs import RECIPE, STAGE, SUMMARY, stage_name
 from maqee.tasks import Task, tasks
+from maqee.threads import threads_for
 from maqee.training.loop import LoopOptions, train_stage
 from maqee.training.recipe import Recipe, StageSection
 from maqee.training.runner import Runner, make_runner
@@ -30,22 +34,36 @@ logger = logging.getLogger(__name__)
 def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str, Any]:
     """Train what a recipe says into the folder `out`; called again, it goes on where it stopped.
 
-    Each stage leaves a model folder, `out/1-finetune` and so on, and `out/train.json` tells what happened.
+    Each stage leaves a model folder, `out/1-finetune` and so on, and `out/train.json` tells what happened. On a
+    processor a miniature (see `maqee.threads`) trains with one thread, unless OMP_NUM_THREADS says otherwise.
 
     Returns:
         The content of train.json.
     """
     runner = make_runner(recipe.precision, device)
     tasks[recipe.task].metric()  # a library it lacks is the user's error, now and not after hours
-    _claim(out, recipe, runner)
-    splits = open_data(recipe.data.name, recipe.data.path, recipe.data.holdout, recipe.seed)
+    if runner.rank == 0:
+        check_folder(out)
+    _check_owner(out, recipe)
+    with phase(f"opening {recipe.data.name}", enabled=runner.rank == 0):
+        splits = open_data(recipe.data.name, recipe.data.path, recipe.data.holdout, recipe.seed)
     task = tasks[recipe.task]
     splits.test.require(task.targets, task.name)
     if runner.rank == 0:
-        warn_of_overlaps(splits)
-    history: list[dict[str, Any]] = []
+        with phase("comparing training, calibration and test images"):
+            warn_of_overlaps(splits)
     torch.manual_seed(recipe.seed)
-    model: Network = _start(recipe, splits)
+    model = _start(recipe, splits)
+    _check_exits(recipe, model)
+    with hold_folder(out if runner.rank == 0 else None), threads_for(model.parts(), runner.device):
+        _claim(out, recipe, runner)
+        return _run_stages(recipe, model, splits, runner, out)
+
+
+def _run_stages(recipe: Recipe, model: Network, splits: Splits, runner: Runner, out: Path) -> dict[str, Any]:
+    """All stages, of which those that are done are only read."""
+    task = tasks[recipe.task]
+    history: list[dict[str, Any]] = []
     for index, settings in enumerate(recipe.stages):
         name = stage_name(index, settings.kind)
         if isinstance(model, Backbone) and (stages[settings.kind].needs_exits or _has_own_end(recipe)):
@@ -136,14 +154,30 @@ def _channels(splits: Splits) -> int:
     return splits.test.images.load([0], Preprocessing(image_size=(8, 8))).shape[1]
 
 
-def _claim(out: Path, recipe: Recipe, runner: Runner) -> None:
+def _check_exits(recipe: Recipe, backbone: Backbone) -> None:
+    """Build what stages need without memory for weights: a mistake in `exits` must not wait until one stage is done."""
+    needing = [settings.kind for settings in recipe.stages if stages[settings.kind].needs_exits]
+    if not needing and not _has_own_end(recipe):
+        return
+    wanted = recipe.exits
+    with torch.device("meta"):
+        model = add_exits(on_meta(backbone.config), wanted.scheme, wanted.positions, wanted.final)
+    for kind in needing:
+        stages[kind](model, tasks[recipe.task])
+
+
+def _check_owner(out: Path, recipe: Recipe) -> None:
     """A run folder belongs to one recipe."""
     path = out / RECIPE
-    if path.exists():
-        if read_json(path).get("digest") != recipe.digest():
-            raise MaqeeError(f"{out} holds a run of another recipe: choose another folder, or delete this one.")
-    elif runner.rank == 0:
+    if path.exists() and read_json(path).get("digest") != recipe.digest():
+        raise MaqeeError(f"{out} holds a run of another recipe: choose another folder, or delete this one.")
+
+
+def _claim(out: Path, recipe: Recipe, runner: Runner) -> None:
+    """Make the folder this recipe's, now that nothing is known to be wrong with it."""
+    _check_owner(out, recipe)  # another process may have been faster
+    if runner.rank == 0 and not (out / RECIPE).exists():
         place = None if recipe.data.path is None else str(Path(recipe.data.path).resolve())
         values = {"digest": recipe.digest(), "recipe": recipe.model_dump(mode="json"), "data_path": place}
-        write_json(path, values)
+        write_json(out / RECIPE, values)
     runner.wait()

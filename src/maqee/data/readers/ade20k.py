@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from maqee.data.dataset import ImageSet, Splits, hold_out
-from maqee.data.images import Entry, FileEntry, FileImages, MemoryEntry
+from maqee.data.images import IMAGE_ENDINGS, Entry, FileEntry, FileImages, MemoryEntry
 from maqee.data.mask_targets import MaskFiles
 from maqee.data.pairs import MaskCode, Pair, pair_up
-from maqee.data.readers.class_folders import IMAGE_ENDINGS
 from maqee.data.readers.registry import DataOptions, readers
 from maqee.errors import MaqeeError
 
@@ -49,7 +48,7 @@ def read_ade20k(options: DataOptions) -> Splits:
 
 
 def _image_set(name: str, pairs: list[Pair], classes: tuple[str, ...]) -> ImageSet:
-    images = FileImages([pair.image for pair in pairs])
+    images = FileImages([pair.image for pair in pairs], turn=False)
     return ImageSet(name, images, torch.arange(len(pairs)), classes, MaskFiles(pairs, _CODE))
 
 

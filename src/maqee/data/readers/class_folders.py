@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 
 from maqee.data.dataset import ImageSet, Splits, hold_out
-from maqee.data.images import FileEntry, FileImages
+from maqee.data.images import FileEntry, FileImages, image_files
 from maqee.data.readers.registry import DataOptions, readers
 from maqee.errors import MaqeeError
 
-IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
 _TEST_NAMES = ("test", "val", "validation")
 
 
@@ -47,8 +46,7 @@ def read_classes(folder: Path, classes: tuple[str, ...]) -> ImageSet:
         )
     entries, labels = [], []
     for label, name in enumerate(classes):
-        found = (folder / name).rglob("*")
-        files = sorted(path for path in found if path.suffix.lower() in IMAGE_ENDINGS and path.is_file())
+        files = image_files(folder / name)
         if not files:
             raise MaqeeError(f"{folder / name} holds no images: add some or remove the class everywhere.")
         entries += [FileEntry(str(path), path) for path in files]

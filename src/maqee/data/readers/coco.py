@@ -111,7 +111,7 @@ def read_annotations(root: Path, files: Mapping[str, FileEntry], name: str, fold
         logger.warning("%s: %d boxes %s, the first is %s", source, len(places), problem, places[0])
     if not entries:
         raise MaqeeError(f"{source} lists no images: give one that does.")
-    return ImageSet(f"{root.stem} {folder}", FileImages(entries), pad_boxes(targets), classes, BOXES)
+    return ImageSet(f"{root.stem} {folder}", FileImages(entries, turn=False), pad_boxes(targets), classes, BOXES)
 
 
 def _parse(data: bytes, source: str) -> _Json:

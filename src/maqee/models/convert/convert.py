@@ -12,19 +12,22 @@ from torch import Tensor
 from maqee.errors import MaqeeError
 from maqee.models.config import BackboneConfig, SwinConfig
 from maqee.models.convert.hints import Hints
-from maqee.models.convert.layout import Layout, MisfitError, State
+from maqee.models.convert.layout import Layout, MisfitError, Renamed, State
 from maqee.models.convert.swin import SWIN_LAYOUTS, flat_name, nested_name
+from maqee.models.convert.timm_vit import TIMM_VIT_LAYOUTS
 from maqee.models.convert.vit import VIT_LAYOUTS
 from maqee.models.convert.yolos import YOLOS_LAYOUTS
+from maqee.models.finite import NOT_FINITE, is_finite
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-LAYOUTS: tuple[Layout, ...] = (*YOLOS_LAYOUTS, *VIT_LAYOUTS, *SWIN_LAYOUTS)
+LAYOUTS: tuple[Layout, ...] = (*YOLOS_LAYOUTS, *VIT_LAYOUTS, *TIMM_VIT_LAYOUTS, *SWIN_LAYOUTS)
 
 # Dimensions of the tensors from which a model's shape is read, by the end of their names.
 _DIMENSIONS = {
     "embedding.patch.weight": 4,
     "embedding.position": 3,
     "embedding.detection_tokens": 3,
+    "embedding.register_tokens": 3,
     "mid_position": 4,
     "attn.bias_table": 2,
     "mlp.fc1.weight": 2,
@@ -75,11 +78,14 @@ def convert_state(state: State, hints: Hints, source: str) -> Converted:
         first = f"its first key is {keys[0]!r}" if keys else "it holds no tensors"
         known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS))
         raise MaqeeError(f"{source} is not a checkpoint of a known architecture ({first}): supported are {known}.")
-    renamed, origin = _rename(state, layout, source)
+    tensors = _rename(state, layout, source)
+    renamed, origin = tensors.state, tensors.origin
     try:
         _check_tensors(renamed)
         fused = _fuse_qkv(renamed, origin)
         config = layout.infer(renamed, hints)
+        if layout.complete is not None:
+            layout.complete(tensors, config)
     except KeyError as error:
         missing = layout.theirs(str(error.args[0]), keys)
         raise MaqeeError(f"{source}: key {missing!r} is missing from this {layout.name} checkpoint.") from error
@@ -96,7 +102,7 @@ def convert_state(state: State, hints: Hints, source: str) -> Converted:
     return Converted(config, renamed, layout, keys, origin, frozenset(fused))
 
 
-def _rename(state: State, layout: Layout, source: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _rename(state: State, layout: Layout, source: str) -> Renamed:
     renamed: dict[str, Tensor] = {}
     origin: dict[str, str] = {}
     for key, tensor in state.items():
@@ -104,15 +110,19 @@ def _rename(state: State, layout: Layout, source: str) -> tuple[dict[str, Tensor
             continue
         name = layout.ours(key)
         if name is None:
-            raise MaqeeError(f"{source}: unexpected key {key!r} in what looks like a {layout.name} checkpoint.")
+            words = f" of {meaning}, which is not supported," if (meaning := layout.meaning(key)) else ""
+            raise MaqeeError(f"{source}: unexpected key {key!r}{words} in what looks like a {layout.name} checkpoint.")
         if name in origin:
             raise MaqeeError(f"{source}: keys {origin[name]!r} and {key!r} are two names for one tensor; remove one.")
         renamed[name], origin[name] = tensor, key
-    return renamed, origin
+    return Renamed(renamed, origin)
 
 
 def _check_tensors(renamed: dict[str, Tensor]) -> None:
-    """Before shapes are read: a tensor with nothing in it or of the wrong kind tells no shape."""
+    """Before shapes are read: a tensor with nothing in it or of the wrong kind tells no shape.
+
+    Values are looked at here, where query, key and value still have the file's names.
+    """
     for name, tensor in renamed.items():
         if tensor.dtype not in FLOATS:
             raise MisfitError(name, f"holds {tensor.dtype} numbers, expected 16, 32 or 64 bit floating point")
@@ -120,6 +130,8 @@ def _check_tensors(renamed: dict[str, Tensor]) -> None:
         if not tensor.ndim or not tensor.numel() or tensor.ndim != wanted:
             expected = "at least one number" if tensor.ndim == wanted else f"{max(1, wanted)} dimensions"
             raise MisfitError(name, f"has shape {tuple(tensor.shape)}, expected {expected}")
+        if not is_finite(tensor):
+            raise MisfitError(name, NOT_FINITE)
 
 
 def _fuse_qkv(renamed: dict[str, Tensor], origin: dict[str, str]) -> list[str]:

@@ -16,6 +16,24 @@ from maqee.models.convert.hints import Hints
 State = Mapping[str, Tensor]
 
 
+@dataclass
+class Renamed:
+    """Tensors by our names while they are being converted.
+
+    Attributes:
+        state: the tensors.
+        origin: what the file calls each.
+    """
+
+    state: dict[str, Tensor]
+    origin: dict[str, str]
+
+    def move(self, name: str, new: str) -> None:
+        """Give a tensor another name."""
+        self.state[new] = self.state.pop(name)
+        self.origin[new] = self.origin.pop(name)
+
+
 class MisfitError(Exception):
     """One of our tensors is missing or wrong; whoever knows the file turns this into its words.
 
@@ -42,6 +60,8 @@ class Layout:
             or a single tensor. Several rows may share ours: libraries rename things over the years.
         ignored: templates of keys that we know and do not need.
         infer: builds the configuration from the renamed tensors and the hints of a config file.
+        foreign: what the keys of known variants begin with that we do not have, and what to call each in errors.
+        complete: brings the renamed tensors into our form where the library keeps the same network in another one.
     """
 
     name: str
@@ -50,6 +70,8 @@ class Layout:
     names: tuple[tuple[str, str], ...]
     ignored: tuple[str, ...]
     infer: Callable[[State, Hints], BackboneConfig]
+    foreign: tuple[tuple[str, str], ...] = ()
+    complete: Callable[[Renamed, BackboneConfig], None] | None = None
 
     def strip(self, key: str) -> str:
         """The key without the names of what wraps the model: torch.compile, DataParallel, a head's module."""
@@ -75,6 +97,11 @@ class Layout:
         """Whether the key is known and of no use."""
         bare = self.strip(key)
         return any(_fill(template, "", bare) is not None for template in self.ignored)
+
+    def meaning(self, key: str) -> str:
+        """What to call a key that we know and do not support; empty for one that nobody knows."""
+        bare = self.strip(key)
+        return next((words for start, words in self.foreign if _beginning(start).match(bare)), "")
 
     def theirs(self, name: str, keys: Iterable[str]) -> str:
         """The key that a missing tensor of ours should have had in this file; our own name if nobody can say.
@@ -105,7 +132,7 @@ def count(state: State, template: str, first: str) -> int:
         template: what the names of the list begin with, with "*" for the number.
         first: the tensor in a module that is reported when the module is missing.
     """
-    pattern = re.compile(re.escape(template).replace(r"\*", r"(\d+)"))
+    pattern = _beginning(template)
     numbers = {match[1] for name in state if (match := pattern.match(name))}
     length = next(number for number in itertools.count() if str(number) not in numbers)
     if not length or length < len(numbers):
@@ -117,6 +144,11 @@ def _outer(key: str) -> str:
     """The wrappers that torch puts around a whole model."""
     match = re.match(r"((_orig_mod|module)\.)*", key)
     return match[0] if match else ""
+
+
+@functools.cache
+def _beginning(template: str) -> re.Pattern[str]:
+    return re.compile(re.escape(template).replace(r"\*", r"(\d+)"))
 
 
 @functools.cache

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+from maqee.errors import MaqeeError
 from maqee.models.config import SwinConfig
 from maqee.models.convert.hints import Hints
 from maqee.models.convert.layout import Layout, State, count
 
+_EPS = 1e-5
 _STAGE = r"stages\.(\d+)"
 
 
@@ -54,8 +56,18 @@ def _infer(state: State, hints: Hints) -> SwinConfig:
         mlp_ratio=hidden[0] / hidden[1],
         num_classes=state["head.linear.weight"].shape[0] if has_classifier else 0,
         qkv_bias=any(name.endswith(".attn.qkv.bias") for name in state),
-        norm_eps=hints.norm_eps or 1e-5,
+        norm_eps=hints.norm_eps or _EPS,
     )
+
+
+def _infer_transformers(state: State, hints: Hints) -> SwinConfig:
+    """Transformers lets a setting choose the epsilon of some norms only; ours all have the same."""
+    if hints.norm_eps not in (None, _EPS):
+        raise MaqeeError(
+            f"layer_norm_eps is {hints.norm_eps:g}, but the norms behind patches and in mergings have {_EPS:g}, and "
+            "only one for all is supported."
+        )
+    return _infer(state, hints)
 
 
 def _rename_blocks(theirs: str, pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -122,7 +134,7 @@ SWIN_LAYOUTS = (
             ("classifier", "head.linear"),
         ),
         ignored=("embeddings.mask_token", "encoder.layers.*.blocks.*.attention.self.relative_position_index"),
-        infer=_infer,
+        infer=_infer_transformers,
     ),
     Layout(
         name="timm Swin (0.8 and older)",

@@ -7,7 +7,8 @@ from dataclasses import replace
 from maqee.models.config import ViTConfig
 from maqee.models.convert.hints import Hints
 from maqee.models.convert.layout import Layout, State
-from maqee.models.convert.vit import TRANSFORMERS_NAMES, encoder_names, infer_vit
+from maqee.models.convert.vit import TRANSFORMERS_NAMES, encoder_names
+from maqee.models.convert.vit_shape import infer_vit
 
 _NAMES = (
     ("embeddings.detection_tokens", "embedding.detection_tokens"),

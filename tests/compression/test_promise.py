@@ -14,7 +14,7 @@ import torch
 from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
 from maqee.apq.control.guarantee import Guarantee, statement
 from maqee.compression import CompressOptions, RiskOptions, compress
-from maqee.compression.guarantee import Answers, check_kept, choose_promised, collect_answers
+from maqee.compression.promise import Answers, check_kept, choose_promised, collect_answers
 from maqee.data import eval_batches, open_data
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import other_images
