@@ -34,7 +34,7 @@ def test_preprocessing_as_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None
         return prepare(pixels, preprocessing)
 
     monkeypatch.setattr(integers, "prepare", watch)
-    command = ("bench", "integers", "--model", "vit-digits", "--data", "digits", "--images", "4")
+    command = ("bench", "integers", "vit-digits", "--data", "digits", "--images", "4")
     said = ("--mean", "0.1", "--std", "0.3", "--resample", "nearest", "--resize", "18", "--no-exif")
     assert invoke(*command, *said).exit_code == 0
     expected = Preprocessing(image_size=(16, 16), resize=18, mean=(0.1,), std=(0.3,), resample="nearest", exif=False)
