@@ -10,11 +10,13 @@ from maqee.apq import Budget, SearchOptions
 from maqee.compression.job import compress_model
 from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet, open_source
+from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import write_json
 from maqee.runs import (
+    SEEN,
     SOURCE,
     UNRECOVERED,
     DataSource,
@@ -104,6 +106,7 @@ def _compress_run(
     if augment := _augmentation(read_recipe(run)):
         options = replace(options, recovery=replace(options.recovery, augment=augment))
     splits = open_source(source, network.backbone)
+    seen = check_unseen(folder, splits.calibration)
     try:
         return compress_model(
             network,
@@ -122,6 +125,7 @@ def _compress_run(
             "data": source.to_json(),
             "model": str(folder.resolve()),
             "task": options.task,
+            SEEN: seen,
             "environment": describe_environment(),
         }
         for written in (out, out / UNRECOVERED) if out is not None else ():

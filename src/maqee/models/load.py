@@ -18,6 +18,7 @@ from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
 from maqee.models.convert import convert_state, read_hints
+from maqee.models.labels import read_classes, stored_classes
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
 from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
@@ -42,7 +43,8 @@ def load_backbone(
         source: a preset ("vit-base": random weights), a folder with config.json (transformers, timm or maqee), a
             .safetensors or .pth file, a Hub name ("google/vit-base-patch16-224"), or a live module of transformers
             or timm.
-        num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights.
+        num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights and no class
+            names, which `Backbone.classes` otherwise has from the checkpoint.
         image_size: input size; position embeddings are resized bicubically.
         detection_tokens: make a detector (YOLOS) of a plain ViT with so many fresh tokens and fresh heads.
     """
@@ -82,7 +84,9 @@ def save_backbone(model: Backbone, folder: Path) -> None:
 
 def backbone_from_json(values: dict[str, Any], source: str) -> Backbone:
     """A backbone of the stored shape with fresh weights; `source` names the file in errors."""
-    return build_backbone(*_stored_shape(values, source))
+    model = build_backbone(*_stored_shape(values, source))
+    model.classes = stored_classes(values, model.config.num_classes, source)
+    return model
 
 
 def _stored_shape(values: dict[str, Any], source: str) -> tuple[BackboneConfig, Preprocessing]:
@@ -99,10 +103,12 @@ def _from_checkpoint(checkpoint: Checkpoint, adapt: Callable[[BackboneConfig], B
     """Check every tensor before memory is taken for the model, then adapt it to the wanted classes and size."""
     config, preprocessing, state = _read_checkpoint(checkpoint)
     wanted = adapt(config)
+    classes = read_classes(checkpoint.config, config.num_classes, checkpoint.config_source)
     model = build_backbone(wanted, replace(preprocessing, **_resized(preprocessing, config, wanted)))
     if config.num_classes and has_new_head(config, wanted):
         logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
     model.load_state_dict(adapt_state(state, config, model))
+    model.classes = () if has_new_head(config, wanted) else classes  # a new classifier knows no class yet
     return model
 
 
