@@ -5,8 +5,7 @@ Names are loaded when they are first used, so that `import maqee` costs nothing.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from maqee.compression import compress as compress
@@ -19,27 +18,21 @@ if TYPE_CHECKING:
     from maqee.runtime import load as load
     from maqee.training import read_recipe as read_recipe
     from maqee.training import run_recipe as run_recipe
+else:
+    from maqee.lazy import attach
 
-_HOME = {
-    "EarlyExitModel": "maqee.exits",
-    "MaqeeError": "maqee.errors",
-    "Policy": "maqee.policy",
-    "add_exits": "maqee.exits",
-    "compress": "maqee.compression",
-    "load": "maqee.runtime",
-    "load_backbone": "maqee.models",
-    "open_data": "maqee.data",
-    "read_recipe": "maqee.training",
-    "run_recipe": "maqee.training",
-}
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'maqee' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            "EarlyExitModel": "maqee.exits",
+            "MaqeeError": "maqee.errors",
+            "Policy": "maqee.policy",
+            "add_exits": "maqee.exits",
+            "compress": "maqee.compression",
+            "load": "maqee.runtime",
+            "load_backbone": "maqee.models",
+            "open_data": "maqee.data",
+            "read_recipe": "maqee.training",
+            "run_recipe": "maqee.training",
+        },
+    )

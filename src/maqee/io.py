@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maqee.errors import MaqeeError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -58,3 +61,30 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MaqeeError(f"{path} holds a {type(value).__name__}, not a JSON object: restore the file.")
     return value
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file atomically. Names are sorted by the format, so equal arrays give equal bytes."""
+    import numpy as np  # not above: the command line's help must not wait for it
+    from safetensors.numpy import save_file
+
+    ready = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(path, lambda temporary: save_file(ready, temporary, metadata=dict(metadata or {}) or None))
+
+
+def read_arrays_and_metadata(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """All arrays of a safetensors file, and the strings that were written beside them.
+
+    A truncated or foreign file is the user's error, named; so is one with numbers that numpy does not have, such as
+    bfloat16.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.isfile(path):
+        raise MaqeeError(f"{path} does not exist: give the path of a safetensors file.")
+    try:
+        with safe_open(path, framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return arrays, file.metadata() or {}
+    except (SafetensorError, ValueError, TypeError, AttributeError, OSError) as error:
+        raise MaqeeError(f"{path} is not a readable safetensors file ({error}): download or write it again.") from error

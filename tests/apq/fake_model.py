@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from maqee.apq.bits import BlockBits, BlockRisks
+from maqee.apq import BlockBits, BlockRisks
 from maqee.apq.trace import Trace
 from tests.apq.makers import make_trace
 

@@ -1,12 +1,14 @@
-"""Traces with plausible numbers: confident samples are right more often, deeper exits are better."""
+"""Traces with plausible numbers, one with numbers to work with by hand, and small problems with many ties."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from maqee.apq import BitSettings
+from maqee.apq.objective import ExitProblem, Limit
 from maqee.apq.trace import Trace
 from maqee.parts import Part
 
@@ -53,3 +55,42 @@ def make_trace(
         "model": "0123abcd",
     }
     return Trace(**{**values, **changes})
+
+
+# Four samples, two exits and full depth, after blocks 1, 3 and 4.
+CONFIDENCE = np.array([[0.9, 0.5, 0.6], [0.4, 0.8, 0.7], [0.4, 0.5, 0.9], [0.8, 0.9, 0.9]])
+LOSS = np.array([[1.0, 0.5, 0.25], [2.0, 0.5, 0.5], [3.0, 2.0, 1.0], [0.0, 0.5, 0.5]])
+FLOAT_LOSS = np.array([[1.0, 0.5, 0.5], [2.0, 0.5, 0.5], [3.0, 2.0, 0.5], [0.0, 0.5, 0.5]])
+
+
+def four_samples(**changes: Any) -> Trace:
+    """The trace of these four samples."""
+    values: dict[str, Any] = {
+        "confidence": CONFIDENCE,
+        "float_confidence": CONFIDENCE[:, ::-1],
+        "loss": LOSS,
+        "float_loss": FLOAT_LOSS,
+        "drift": np.arange(16).reshape(4, 4),
+        "noise": np.ones((4, 4)),
+        **changes,
+    }
+    return make_trace(4, (1, 3, 4), **values)
+
+
+@st.composite
+def problems(draw: st.DrawFn, exits: int = 3, most: int = 12, step: int = 100) -> ExitProblem:
+    """Small problems with many ties: confidences are hundredths."""
+    samples = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    confidence = (rng.integers(0, step + 1, (samples, exits)) / step).astype(np.float32)
+    limit = Limit(rng.normal(size=(samples, exits + 1)), float(rng.normal() * 0.5)) if draw(st.booleans()) else None
+    return ExitProblem(
+        confidence=confidence,
+        value=rng.normal(size=(samples, exits + 1)),
+        boundary=rng.integers(0, step + 1, (samples, exits)) / step,
+        tau=rng.choice([0.0, 0.05, 0.1], exits),
+        boundary_weight=rng.choice([0.0, 0.3, 1.0], exits),
+        reaching=draw(st.booleans()),
+        constant=0.5,
+        limit=limit,
+    )

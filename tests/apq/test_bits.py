@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from maqee.apq.bits import BlockRisks, Scores, Swap, bit_costs, candidate_swaps,
 from maqee.apq.cost import bops
 from maqee.apq.figures import block_reach
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
+from maqee.apq.records import Scales
 from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
 
@@ -70,14 +68,6 @@ def test_limits_of_widths() -> None:
     result = score_bits(trace, (0.9,) * 3, halving(6), Scales(tau=(0.05,) * 3), SearchOptions())
     assert np.isnan(result.minus).tolist() == [True, False, False, False, False, False]
     assert np.isnan(result.plus).tolist() == [False, True, False, False, False, False]
-
-
-def test_the_gap_of_the_exit_counts_when_it_was_measured() -> None:
-    plain = halving(2)
-    gap = np.array([[1.0, 0.5, 0.5, 0.5]] * 2)
-    options, scales = SearchOptions(alpha=0.75), Scales(pgr=2.0)
-    more = BlockRisks(3, plain.drift, plain.noise, gap).total(scales, options) - plain.total(scales, options)
-    assert more == pytest.approx(0.75 * gap / 2)
 
 
 def test_the_best_pair_swaps() -> None:
@@ -141,11 +131,10 @@ def test_raising() -> None:
     assert raise_bits((4, 6, 4, 4), result, 0) == (4, 6, 4, 4)
 
 
-@pytest.mark.parametrize("wrong", [{"noise": np.zeros((2, 3))}, {"gap": np.zeros((3, 4))}])
-def test_wrong_shapes(wrong: dict[str, Any]) -> None:
-    values: dict[str, Any] = {"lowest": 3, "drift": np.zeros((2, 4)), "noise": np.zeros((2, 4)), **wrong}
+@pytest.mark.parametrize(("drift", "noise"), [((2, 4), (2, 3)), ((4,), (4,))])
+def test_wrong_shapes(drift: tuple[int, ...], noise: tuple[int, ...]) -> None:
     with pytest.raises(MaqeeError, match="one shape"):
-        BlockRisks(**values)
+        BlockRisks(3, np.zeros(drift), np.zeros(noise))
 
 
 def test_a_swap_is_a_pair() -> None:

@@ -13,12 +13,12 @@ from maqee.apq import exact
 from maqee.apq.exact import exact_search
 from maqee.apq.objective import ExitProblem, outer_problem
 from maqee.apq.options import SearchOptions
+from maqee.apq.records import better
 from maqee.apq.risks import measure_scales
-from maqee.apq.thresholds import GRID, better, coordinate_search, evaluated
+from maqee.apq.thresholds import GRID, coordinate_search, evaluated
 from maqee.errors import MaqeeError
 from maqee.policy import NEVER
-from tests.apq.makers import make_trace
-from tests.apq.test_thresholds import problems
+from tests.apq.makers import make_trace, problems
 
 COARSE = (0.0, 0.3, 0.6, 1.0, NEVER)
 

@@ -14,7 +14,7 @@ from maqee.apq.cost import bops
 from maqee.apq.exact_bits import allocate, allocate_bits
 from maqee.apq.figures import block_reach, policy_figures
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
+from maqee.apq.records import Scales
 from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
 

@@ -12,13 +12,15 @@ import pytest
 
 from maqee.apq.cost import bops
 from maqee.apq.figures import block_reach
-from maqee.apq.loop import SearchResult, search
+from maqee.apq.loop import SearchResult, make_plan, search
 from maqee.apq.options import SearchOptions
-from maqee.apq.plan import Plan, make_plan
+from maqee.apq.plan import Plan
 from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel
+from tests.helpers import run_python
 
+RESULTS = sorted((Path(__file__).parents[2] / "results" / "maqee").glob("*-plan.json"))
 KINDS = ("local-3x3", "local-1x1", "global-s2")
 
 
@@ -40,6 +42,28 @@ def test_round_trip(plan: Plan, tmp_path: Path) -> None:
     back = Plan.load(path)
     assert back == plan
     assert back.to_json() == path.read_text() == plan.to_json()
+
+
+def test_there_are_plans_of_the_version_before() -> None:
+    assert len(RESULTS) >= 4
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_plans_of_the_version_before(path: Path) -> None:
+    assert Plan.load(path).to_json() == path.read_text()
+
+
+def test_a_plan_is_read_without_the_search() -> None:
+    """Neither torch nor scipy nor what made the plan is loaded."""
+    run_python(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from maqee.apq.plan import Plan\n"
+        f"Plan.load(Path({str(RESULTS[0])!r}))\n"
+        "search = 'loop steps thresholds choose exact exact_bits bits objective risks figures trace validate'\n"
+        "heavy = {'torch', 'scipy', *(f'maqee.apq.{name}' for name in search.split())}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
 
 
 def test_equal_searches_give_equal_bytes(plan: Plan) -> None:

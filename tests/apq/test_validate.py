@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maqee.apq import Budget, Scales, SearchOptions, Trace, choose_policy, cross_validate, expect, policy_figures
+from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
 
 
@@ -60,6 +61,11 @@ def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
         expected.append(guess.metric - draw.float_metric - truth)
     assert np.mean(promised) > 0.01  # more than a point too good
     assert abs(np.mean(expected)) < 0.5 * np.mean(promised)
+
+
+def test_one_part_leaves_nothing_to_choose_on() -> None:
+    with pytest.raises(MaqeeError, match=r"^folds: 1 must be at least 2"):
+        cross_validate(make_trace(9), lambda part: (0.5,) * 3, folds=1)
 
 
 def test_too_few_samples_say_nothing() -> None:

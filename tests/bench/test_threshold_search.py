@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from maqee.bench.threshold_search import search_speed
+from maqee.errors import MaqeeError
 
 
 def test_the_benchmark() -> None:
@@ -10,3 +13,9 @@ def test_the_benchmark() -> None:
     assert report["exact_objective"] <= report["coordinate_objective"] + 1e-12
     for name in ("grid_sweep", "every_value_sweep", "coordinate_search", "exact"):
         assert report[f"{name}_seconds"] > 0
+
+
+@pytest.mark.parametrize("name", ["samples", "exits", "repeats"])
+def test_nothing_to_do(name: str) -> None:
+    with pytest.raises(MaqeeError, match=f"^{name}: 0 must be at least 1"):
+        search_speed(**{name: 0})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from maqee.apq import Trace
+from maqee.apq import Trace, risk_of_blocks
 from maqee.apq.theory.error import BlockErrors, accumulated_error
 from maqee.data import eval_batches, open_data
 from maqee.evaluation import diagnose as library
@@ -59,6 +59,10 @@ def test_everything_holds_and_is_measured(run: Path, tmp_path: Path) -> None:
     assert sum(map(sum, found["flips"]["matrix"])) == 80
     assert found["accumulated_error"]["mean_error"][0] == pytest.approx(found["accumulated_error"]["mean_bound"][0])
     assert json.loads((tmp_path / "figures.json").read_text()) == found
+    plan = load(run).plan
+    assert found["thresholds"] == list(plan.thresholds)  # the decimals of the plan
+    trace = Trace.load(run / TRACE)
+    assert found["risk"] == risk_of_blocks(trace, plan.thresholds, plan.scales, plan.options).tolist()
 
 
 def test_it_looks_at_what_the_search_looked_at(run: Path) -> None:
@@ -103,7 +107,7 @@ def test_swin_merges_between_blocks() -> None:
 
 def test_tables_say_what_they_show(run: Path) -> None:
     output = invoke("diagnose", str(run), "--images", "20", "--device", "cpu").output
-    for words in ("Theorem 1", "Corollary", "Flips", "Theorem 2", "Theorem 3", "20 images", "simulated"):
+    for words in ("Theorem 1", "Corollary", "Flips", "Theorem 2", "Blocks", "Theorem 3", "20 images", "simulated"):
         assert words in output
     assert max(map(len, output.splitlines())) <= 120
 

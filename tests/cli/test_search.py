@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from maqee.apq import Plan, SearchOptions, Trace, exact_search, least_cost_problem, make_plan, policy_figures, search
-from maqee.apq.control.boldest import control
-from maqee.apq.control.family import offset_family
+from maqee.apq.control import control, offset_family
 from maqee.evaluation.trace_search import open_trace
 from maqee.runs import PLAN, TRACE
 from maqee.tasks import tasks

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
-from maqee.apq.control.boldest import Guarantee
-from maqee.apq.control.words import statement
+from maqee.apq.control.guarantee import Guarantee, statement
 from maqee.compression import CompressOptions, RiskOptions, compress
 from maqee.compression.guarantee import Answers, check_kept, choose_promised, collect_answers, risk_options
 from maqee.data import eval_batches, open_data
@@ -124,7 +123,7 @@ def family_plan(done: ReadyModel, thresholds: tuple[float, ...], budget: Budget)
 
 def test_the_boldest_policy_that_is_safe(done: ReadyModel) -> None:
     """Exits are right above 0.6 and wrong below: by hand, the lowest safe offset takes thresholds to 0.6."""
-    confidence = np.linspace(0.2, 1.0, 400).astype(np.float32).astype(np.float64)[:, None].repeat(2, axis=1)
+    confidence = np.linspace(0.2, 1.0, 400).astype(np.float32)[:, None].repeat(2, axis=1)
     wrong = (confidence <= 0.6).astype(np.float64)
     answers = Answers(confidence, np.concatenate([wrong, np.zeros((400, 1))], axis=1))
     plan = family_plan(done, (0.8, 0.8), Budget())
@@ -139,7 +138,7 @@ def test_the_boldest_policy_that_is_safe(done: ReadyModel) -> None:
 
 def test_thresholds_are_compared_as_the_model_compares_them(done: ReadyModel) -> None:
     """A confidence of float32(0.7), which is below 0.7, leaves at threshold 0.7 when the policy is executed."""
-    confidence = np.full((200, 2), np.float64(np.float32(0.7)))
+    confidence = np.full((200, 2), 0.7, dtype=np.float32)
     losses = np.tile([0.0, 0.0, 0.0], (200, 1))
     losses[:, :2] = 1.0
     plan = family_plan(done, (0.7, 0.7), Budget(min_metric=0.0))

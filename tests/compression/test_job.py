@@ -13,7 +13,6 @@ import torch
 
 from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, expect, policy_figures
 from maqee.compression import compress
-from maqee.compression.solvers import search_options
 from maqee.data import eval_batches
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images, other_images
@@ -83,7 +82,7 @@ def test_nothing_is_written_without_a_folder(
 @pytest.mark.parametrize("solver", ["coordinate", "exact"])
 def test_a_maximum_of_bops(model: EarlyExitModel, solver: str) -> None:
     free = run(model).plan.got.bops
-    plan = run(model, budget=Budget(max_bops=0.6 * free), search_options=search_options(solver)).plan
+    plan = run(model, budget=Budget(max_bops=0.6 * free), search_options=SearchOptions.for_solver(solver)).plan
     assert plan.got.bops <= 0.6 * free
     assert plan.budget.max_bops == 0.6 * free
     assert sum(plan.got.exit_mass[:-1]) > 0
@@ -230,16 +229,7 @@ def test_no_image_is_used_twice() -> None:
     assert other_images(calibration, *quick_options(samples=1000).draws) == []
 
 
-def test_solvers() -> None:
-    assert search_options("coordinate") == SearchOptions()
-    exact = search_options("exact", lambda_outer=2.0, recovery_steps=3)
-    assert (exact.first_move, exact.last_search) == ("exact", "exact")
-    assert (exact.lambda_outer, exact.recovery_steps) == (2.0, 3)
-    with pytest.raises(MaqeeError, match="coordinate, exact"):
-        search_options("anneal")
-
-
 def test_the_exact_solver_is_not_worse_with_the_same_bits(model: EarlyExitModel) -> None:
-    plans = [run(model, search_options=replace(search_options(s), max_swaps=0)).plan for s in ("coordinate", "exact")]
+    plans = [run(model, search_options=SearchOptions.for_solver(s, max_swaps=0)).plan for s in ("coordinate", "exact")]
     objectives = [plan.history[-1].best_objective for plan in plans]
     assert objectives[1] <= objectives[0] + 1e-12

@@ -12,8 +12,7 @@ from maqee.models import load_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, quantize
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.methods.erq import LAMBDA, PATCH_FACTOR, input_rows
-from maqee.quant.outliers import outlier_columns
+from maqee.quant.methods.erq import LAMBDA, PATCH_FACTOR, input_rows, outlier_columns
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, quantile_grid
 from maqee.quant.regression import Moments, round_and_compensate
 from tests.helpers import max_difference, randomize

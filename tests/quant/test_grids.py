@@ -163,18 +163,6 @@ def test_log_properties(x: Tensor, bits: int, scale: float) -> None:
     assert (ratio <= 0.25 + 1e-4).all()  # half a step of sqrt(2), in the exponent
 
 
-@settings(max_examples=40)
-@given(BITS, st.floats(1e-3, 1))
-def test_log_by_shifts_is_the_same(bits: int, scale: float) -> None:
-    """d 2^(-ceil(q/2)) (1 + (q mod 2)(sqrt2 - 1)) = d 2^(-q/2): an integer power of two and one of two scales."""
-    grid = LogSqrt2Grid(bits, number(scale))
-    codes = torch.arange(2**bits + 1).float()
-    torch.testing.assert_close(grid.shift_values(codes), grid.values(codes), rtol=1e-5, atol=1e-36)
-    shift = torch.log2(grid.shift_values(codes[:20][codes[:20] % 2 == 0]) / scale)
-    torch.testing.assert_close(shift[shift.isfinite()], shift[shift.isfinite()].round(), rtol=0, atol=1e-5)
-    assert float(grid.values(codes[-1])) == 0.0
-
-
 # --- twin ------------------------------------------------------------------------------------------------------------
 
 

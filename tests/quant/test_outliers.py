@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from maqee.quant.outliers import outlier_columns
+from maqee.quant.methods.erq import outlier_columns
 
 
 def counted(weight: Tensor) -> list[int]:

@@ -18,7 +18,6 @@ from maqee.quant.ranges import (
     mean_error,
     minmax,
     minmax_grid,
-    percentile_grid,
     quantile_grid,
     quantile_range,
 )
@@ -82,15 +81,6 @@ def test_outliers_are_cut_off_where_that_pays() -> None:
     rows = torch.randn(1, 20000)
     rows[0, 0] = 12.0
     assert float(mean_error(quantile_grid(rows, 4), rows)) < 0.5 * float(mean_error(minmax_grid(rows, 4), rows))
-
-
-def test_percentile_grid_is_one_pair() -> None:
-    rows = torch.randn(2, 1000)
-    low, high = quantile_range(rows, (0.99,))
-    expected = grid_from_range(low[0], high[0], 4)
-    grid = percentile_grid(rows, 4, 0.99)
-    assert torch.equal(grid.scale, expected.scale)
-    assert torch.equal(grid.zero, expected.zero)
 
 
 @pytest.mark.parametrize("bits", range(2, 9))

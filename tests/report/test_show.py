@@ -19,8 +19,8 @@ from maqee.evaluation.shown import open_shown
 from maqee.models import load_backbone
 from maqee.models.load import save_backbone
 from maqee.report import show_run
+from maqee.report.painters import make_painter
 from maqee.report.palette import COLOURS, class_colours, shorten, text_colour
-from maqee.report.panels import make_painter
 from maqee.report.sheet import answer_title, draw_sheet
 from maqee.report.show import spread
 from tests.report import makers

@@ -1,99 +1,148 @@
-"""The method on arrays: cost, risks, thresholds, bits and the search for both. No modules, no device code in here."""
+"""The method on arrays: cost, risks, thresholds, bits and the search for both. No modules, no device code in here.
 
-from maqee.apq.bits import BlockBits, BlockRisks, Scores, Swap, candidate_swaps, score_bits
-from maqee.apq.budget import Budget
-from maqee.apq.choose import choose_policy, choose_thresholds, shared_threshold
-from maqee.apq.cost import BitSettings, bops, part_bops, part_reach, total_macs, utilization
-from maqee.apq.exact import exact_search
-from maqee.apq.exact_bits import allocate, allocate_bits
-from maqee.apq.figures import Figures, block_reach, exit_costs, policy_figures
-from maqee.apq.frontier import Point, controlled_performance, lambda_frontier, offset_sweep, undominated
-from maqee.apq.greedy import greedy_bits
-from maqee.apq.loop import SearchResult, search, search_frontier
-from maqee.apq.measure import Measure
-from maqee.apq.objective import ExitProblem, Limit, least_cost_problem, outer_problem, with_cost_limit
-from maqee.apq.options import SearchOptions
-from maqee.apq.plan import OtherBits, Plan, library_versions, make_plan
-from maqee.apq.risks import (
-    Scales,
-    bsr,
-    inverse_sqnr,
-    measure_scales,
-    noise_ratio,
-    pgr,
-    qid,
-    range_deviation,
-    risk_of_blocks,
-)
-from maqee.apq.search_state import Position, SearchState, Step
-from maqee.apq.thresholds import GRID, Found, coordinate_search, every_candidate, grid_candidates, near_candidates
-from maqee.apq.trace import Trace
-from maqee.apq.validate import Expected, cross_validate, expect
+Names are loaded when they are first used; none of them loads torch.
+"""
 
-__all__ = [
-    "GRID",
-    "BitSettings",
-    "BlockBits",
-    "BlockRisks",
-    "Budget",
-    "ExitProblem",
-    "Expected",
-    "Figures",
-    "Found",
-    "Limit",
-    "Measure",
-    "OtherBits",
-    "Plan",
-    "Point",
-    "Position",
-    "Scales",
-    "Scores",
-    "SearchOptions",
-    "SearchResult",
-    "SearchState",
-    "Step",
-    "Swap",
-    "Trace",
-    "allocate",
-    "allocate_bits",
-    "block_reach",
-    "bops",
-    "bsr",
-    "candidate_swaps",
-    "choose_policy",
-    "choose_thresholds",
-    "controlled_performance",
-    "coordinate_search",
-    "cross_validate",
-    "every_candidate",
-    "exact_search",
-    "exit_costs",
-    "expect",
-    "greedy_bits",
-    "grid_candidates",
-    "inverse_sqnr",
-    "lambda_frontier",
-    "least_cost_problem",
-    "library_versions",
-    "make_plan",
-    "measure_scales",
-    "near_candidates",
-    "noise_ratio",
-    "offset_sweep",
-    "outer_problem",
-    "part_bops",
-    "part_reach",
-    "pgr",
-    "policy_figures",
-    "qid",
-    "range_deviation",
-    "risk_of_blocks",
-    "score_bits",
-    "search",
-    "search_frontier",
-    "shared_threshold",
-    "total_macs",
-    "undominated",
-    "utilization",
-    "with_cost_limit",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maqee.apq.bits import BlockRisks as BlockRisks
+    from maqee.apq.bits import Scores as Scores
+    from maqee.apq.bits import Swap as Swap
+    from maqee.apq.bits import candidate_swaps as candidate_swaps
+    from maqee.apq.bits import score_bits as score_bits
+    from maqee.apq.budget import Budget as Budget
+    from maqee.apq.choose import choose_policy as choose_policy
+    from maqee.apq.choose import choose_thresholds as choose_thresholds
+    from maqee.apq.choose import shared_threshold as shared_threshold
+    from maqee.apq.cost import BitPair as BitPair
+    from maqee.apq.cost import BitSettings as BitSettings
+    from maqee.apq.cost import BlockBits as BlockBits
+    from maqee.apq.cost import bops as bops
+    from maqee.apq.cost import part_bops as part_bops
+    from maqee.apq.cost import part_reach as part_reach
+    from maqee.apq.cost import total_macs as total_macs
+    from maqee.apq.cost import utilization as utilization
+    from maqee.apq.exact import exact_search as exact_search
+    from maqee.apq.exact_bits import allocate as allocate
+    from maqee.apq.exact_bits import allocate_bits as allocate_bits
+    from maqee.apq.figures import block_reach as block_reach
+    from maqee.apq.figures import exit_costs as exit_costs
+    from maqee.apq.figures import policy_figures as policy_figures
+    from maqee.apq.frontier import Point as Point
+    from maqee.apq.frontier import controlled_performance as controlled_performance
+    from maqee.apq.frontier import lambda_frontier as lambda_frontier
+    from maqee.apq.frontier import offset_sweep as offset_sweep
+    from maqee.apq.greedy import greedy_bits as greedy_bits
+    from maqee.apq.loop import SearchResult as SearchResult
+    from maqee.apq.loop import make_plan as make_plan
+    from maqee.apq.loop import search as search
+    from maqee.apq.measure import Measure as Measure
+    from maqee.apq.objective import ExitProblem as ExitProblem
+    from maqee.apq.objective import Limit as Limit
+    from maqee.apq.objective import least_cost_problem as least_cost_problem
+    from maqee.apq.objective import outer_problem as outer_problem
+    from maqee.apq.objective import problem_within as problem_within
+    from maqee.apq.objective import with_cost_limit as with_cost_limit
+    from maqee.apq.options import SearchOptions as SearchOptions
+    from maqee.apq.plan import OtherBits as OtherBits
+    from maqee.apq.plan import Plan as Plan
+    from maqee.apq.plan import library_versions as library_versions
+    from maqee.apq.records import Expected as Expected
+    from maqee.apq.records import Figures as Figures
+    from maqee.apq.records import Found as Found
+    from maqee.apq.records import Position as Position
+    from maqee.apq.records import Scales as Scales
+    from maqee.apq.records import Step as Step
+    from maqee.apq.risks import bsr as bsr
+    from maqee.apq.risks import inverse_sqnr as inverse_sqnr
+    from maqee.apq.risks import measure_scales as measure_scales
+    from maqee.apq.risks import noise_ratio as noise_ratio
+    from maqee.apq.risks import pgr as pgr
+    from maqee.apq.risks import qid as qid
+    from maqee.apq.risks import range_deviation as range_deviation
+    from maqee.apq.risks import risk_of_blocks as risk_of_blocks
+    from maqee.apq.search_state import SearchState as SearchState
+    from maqee.apq.thresholds import GRID as GRID
+    from maqee.apq.thresholds import coordinate_search as coordinate_search
+    from maqee.apq.thresholds import every_candidate as every_candidate
+    from maqee.apq.thresholds import grid_candidates as grid_candidates
+    from maqee.apq.thresholds import near_candidates as near_candidates
+    from maqee.apq.trace import Trace as Trace
+    from maqee.apq.validate import cross_validate as cross_validate
+    from maqee.apq.validate import expect as expect
+else:
+    from maqee.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            "BitPair": "maqee.apq.cost",
+            "BitSettings": "maqee.apq.cost",
+            "BlockBits": "maqee.apq.cost",
+            "BlockRisks": "maqee.apq.bits",
+            "Budget": "maqee.apq.budget",
+            "ExitProblem": "maqee.apq.objective",
+            "Expected": "maqee.apq.records",
+            "Figures": "maqee.apq.records",
+            "Found": "maqee.apq.records",
+            "GRID": "maqee.apq.thresholds",
+            "Limit": "maqee.apq.objective",
+            "Measure": "maqee.apq.measure",
+            "OtherBits": "maqee.apq.plan",
+            "Plan": "maqee.apq.plan",
+            "Point": "maqee.apq.frontier",
+            "Position": "maqee.apq.records",
+            "Scales": "maqee.apq.records",
+            "Scores": "maqee.apq.bits",
+            "SearchOptions": "maqee.apq.options",
+            "SearchResult": "maqee.apq.loop",
+            "SearchState": "maqee.apq.search_state",
+            "Step": "maqee.apq.records",
+            "Swap": "maqee.apq.bits",
+            "Trace": "maqee.apq.trace",
+            "allocate": "maqee.apq.exact_bits",
+            "allocate_bits": "maqee.apq.exact_bits",
+            "block_reach": "maqee.apq.figures",
+            "bops": "maqee.apq.cost",
+            "bsr": "maqee.apq.risks",
+            "candidate_swaps": "maqee.apq.bits",
+            "choose_policy": "maqee.apq.choose",
+            "choose_thresholds": "maqee.apq.choose",
+            "controlled_performance": "maqee.apq.frontier",
+            "coordinate_search": "maqee.apq.thresholds",
+            "cross_validate": "maqee.apq.validate",
+            "every_candidate": "maqee.apq.thresholds",
+            "exact_search": "maqee.apq.exact",
+            "exit_costs": "maqee.apq.figures",
+            "expect": "maqee.apq.validate",
+            "greedy_bits": "maqee.apq.greedy",
+            "grid_candidates": "maqee.apq.thresholds",
+            "inverse_sqnr": "maqee.apq.risks",
+            "lambda_frontier": "maqee.apq.frontier",
+            "least_cost_problem": "maqee.apq.objective",
+            "library_versions": "maqee.apq.plan",
+            "make_plan": "maqee.apq.loop",
+            "measure_scales": "maqee.apq.risks",
+            "near_candidates": "maqee.apq.thresholds",
+            "noise_ratio": "maqee.apq.risks",
+            "offset_sweep": "maqee.apq.frontier",
+            "outer_problem": "maqee.apq.objective",
+            "part_bops": "maqee.apq.cost",
+            "part_reach": "maqee.apq.cost",
+            "pgr": "maqee.apq.risks",
+            "policy_figures": "maqee.apq.figures",
+            "problem_within": "maqee.apq.objective",
+            "qid": "maqee.apq.risks",
+            "range_deviation": "maqee.apq.risks",
+            "risk_of_blocks": "maqee.apq.risks",
+            "score_bits": "maqee.apq.bits",
+            "search": "maqee.apq.loop",
+            "shared_threshold": "maqee.apq.choose",
+            "total_macs": "maqee.apq.cost",
+            "utilization": "maqee.apq.cost",
+            "with_cost_limit": "maqee.apq.objective",
+        },
+    )

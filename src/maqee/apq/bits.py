@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from maqee.apq.cost import BlockBits
 from maqee.apq.figures import Floats, block_reach, policy_figures
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales, decision_risk, representation_risk
+from maqee.apq.records import Scales
+from maqee.apq.risks import representation_risk
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
-
-BlockBits = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,25 +37,23 @@ class BlockRisks:
         lowest: weight bits of the first column; each further column has one more.
         drift: (L, widths) mean QID term of the block's output, or its sum over the path behind it.
         noise: (L, widths) mean inverse SQNR, likewise.
-        gap: (L, widths) PGR of the exit that the block answers for, if the model was run on that far.
     """
 
     lowest: int
     drift: Floats
     noise: Floats
-    gap: Floats | None = None
 
     def __post_init__(self) -> None:
-        shapes = {np.shape(array) for array in (self.drift, self.noise, self.gap) if array is not None}
+        shapes = {np.shape(array) for array in (self.drift, self.noise)}
         if len(shapes) != 1 or self.drift.ndim != 2:
             raise MaqeeError(f"Block risks must be arrays of blocks x widths with one shape, not {sorted(shapes)}.")
 
     def total(self, scales: Scales, options: SearchOptions) -> Floats:
-        """What of R depends on the width: (L, widths). BSR does not, it looks at the full-precision model."""
-        total = representation_risk(self.drift, self.noise, scales, options)
-        if self.gap is not None:
-            total = total + decision_risk(self.gap, np.zeros_like(self.gap), scales, options)
-        return total
+        """What of R the block's own output shows: (L, widths).
+
+        BSR looks at the full-precision model and knows no bits; PGR would need the model to be run on to the next exit.
+        """
+        return representation_risk(self.drift, self.noise, scales, options)
 
     def at(self, bits: BlockBits, change: int, scales: Scales, options: SearchOptions) -> Floats:
         """R of each block at its own width plus `change`: (L,); NaN where not measured."""

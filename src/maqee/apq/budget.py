@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from maqee.apq._stored import STRICT
-from maqee.apq.figures import Figures, exit_costs
-from maqee.apq.objective import ExitProblem, least_cost_problem, outer_problem, with_cost_limit
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
-from maqee.apq.trace import Trace
+from maqee.apq.records import Figures
 from maqee.errors import MaqeeError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """The demands on a plan.
+
+    Errors begin with the name of the field and a colon, so that a command line can put its own name there.
 
     Attributes:
         average_bits: mean weight bits of the blocks; swaps keep their sum.
@@ -36,22 +36,21 @@ class Budget:
         given = [name for name in ("max_bops", "min_metric", "max_drop") if getattr(self, name) is not None]
         if len(given) > 1:
             raise MaqeeError(f"{' and '.join(given)}: give one of them; the search gets the best of the other.")
-        if self.max_bops is not None and not self.max_bops > 0:
-            raise MaqeeError(f"max_bops: {self.max_bops} must be more than 0.")
-        if self.min_metric is not None and not 0 <= self.min_metric <= 1:
-            raise MaqeeError(f"min_metric: {self.min_metric} must be from 0 to 1.")
-        if self.max_drop is not None and not 0 <= self.max_drop <= 1:
-            raise MaqeeError(f"max_drop: {self.max_drop} must be from 0 to 1.")
+        if self.max_bops is not None and not 0 < self.max_bops < math.inf:
+            raise MaqeeError(f"max_bops: {self.max_bops} must be a number above 0.")
+        for name, share in (("min_metric", self.min_metric), ("max_drop", self.max_drop)):
+            if share is not None and not 0 <= share <= 1:
+                raise MaqeeError(f"{name}: {share} must be from 0 to 1.")
 
     @property
     def asks_for_metric(self) -> bool:
         """Whether a metric must be reached, so that the objective is the expected cost."""
         return self.min_metric is not None or self.max_drop is not None
 
-    def needed_metric(self, trace: Trace) -> float | None:
-        """The metric that a policy must reach on the trace's samples."""
+    def needed_metric(self, float_metric: float) -> float | None:
+        """The metric that a policy must reach where the full-precision model has `float_metric` at full depth."""
         if self.max_drop is not None:
-            return max(0.0, trace.float_metric - self.max_drop)
+            return max(0.0, float_metric - self.max_drop)
         return self.min_metric
 
     @property
@@ -61,32 +60,13 @@ class Budget:
 
     def total_bits(self, depth: int, options: SearchOptions) -> int:
         """The sum of the blocks' bits."""
-        for nearest, wrong in (
-            (options.bit_min, self.average_bits < options.bit_min),
-            (options.bit_max, self.average_bits > options.bit_max),
-        ):
-            if wrong or self.average_bits != self.average_bits:
-                raise MaqeeError(
-                    f"average_bits: {self.average_bits} cannot be met with {options.bit_min} to {options.bit_max} bits "
-                    f"a block: the nearest that can is {nearest}."
-                )
-        return int(self.average_bits * depth + 1e-9)
-
-    def problem(self, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
-        """The threshold search at the trace's bits under this budget."""
-        if (needed := self.needed_metric(trace)) is not None:
-            return least_cost_problem(trace, needed, scales.cost)
-        problem = outer_problem(trace, scales, options)
-        return problem if self.max_bops is None else with_cost_limit(problem, trace, self.max_bops, scales.cost)
-
-    def check_possible(self, trace: Trace, options: SearchOptions) -> None:
-        """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
-        least = float(exit_costs(trace.at_bits((options.bit_min,) * trace.depth)).min())
-        if self.max_bops is not None and least > self.max_bops:
+        low, high = options.bit_min, options.bit_max
+        if not low <= self.average_bits <= high:
             raise MaqeeError(
-                f"max_bops: {self.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with "
-                f"{options.bit_min} bits a block costs {least:.4g}."
+                f"average_bits: {self.average_bits} cannot be met with {low} to {high} bits a block: the nearest that "
+                f"can is {high if self.average_bits > high else low}."
             )
+        return int(self.average_bits * depth + 1e-9)
 
     def check_met(self, excess: float, figures: Figures) -> None:
         """Complain at the end if the search found nothing within the budget, and say what is nearest."""

@@ -14,15 +14,13 @@ import numpy as np
 
 from maqee.apq.budget import Budget
 from maqee.apq.exact import exact_search
-from maqee.apq.objective import ExitProblem
+from maqee.apq.objective import ExitProblem, problem_within
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
+from maqee.apq.records import Found, Scales, better
 from maqee.apq.thresholds import (
     CANDIDATES,
     GRID,
     Candidates,
-    Found,
-    better,
     coordinate_search,
     evaluated,
     grid_candidates,
@@ -54,7 +52,7 @@ def choose_policy(
     exact: bool = False,
 ) -> Found:
     """The best policy at a trace's bits within a budget, from `start` or, when left out, the options' own."""
-    problem = budget.problem(trace, scales, options)
+    problem = problem_within(budget, trace, scales, options)
     first = (options.start,) * trace.exits if start is None else start
     return choose_thresholds(problem, first, CANDIDATES[options.candidates], exact)
 

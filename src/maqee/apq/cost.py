@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from maqee.errors import MaqeeError
 from maqee.parts import Part
 
-Bits = tuple[int, int]  # (weight, activation)
-FULL: Bits = (32, 32)
+BitPair = tuple[int, int]  # (weight, activation)
+BlockBits = tuple[int, ...]  # weight bits of every block
+FULL: BitPair = (32, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +38,12 @@ class BitSettings:
         merge: of Swin's patch mergings; they are not part of b either.
     """
 
-    weights: tuple[int, ...]
+    weights: BlockBits
     activations: int
-    patch: Bits = FULL
-    classifier: Bits = FULL
-    head: Bits = (4, 4)
-    merge: Bits = (4, 4)
+    patch: BitPair = FULL
+    classifier: BitPair = FULL
+    head: BitPair = (4, 4)
+    merge: BitPair = (4, 4)
 
     def __post_init__(self) -> None:
         pairs = (self.patch, self.classifier, self.head, self.merge)
@@ -56,7 +57,7 @@ class BitSettings:
         pair = (weight, activation)
         return cls(weights=(weight,) * depth, activations=activation, head=pair, merge=pair)
 
-    def of(self, part: Part) -> Bits:
+    def of(self, part: Part) -> BitPair:
         """(weight, activation) of a part."""
         if part.kind == "linear":
             return self.weights[part.block - 1], self.activations

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maqee.apq.objective import ExitProblem
-from maqee.apq.thresholds import GRID, Found, better, coordinate_search, evaluated
+from maqee.apq.records import Found, better
+from maqee.apq.thresholds import GRID, coordinate_search, evaluated
 from maqee.errors import MaqeeError
 
 Floats = NDArray[np.float64]

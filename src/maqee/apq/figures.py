@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq._stored import STRICT
 from maqee.apq.cost import part_bops, utilization
+from maqee.apq.records import Figures
 from maqee.apq.trace import Trace
 from maqee.policy import take_exits
 
@@ -29,31 +28,6 @@ def exit_costs(trace: Trace) -> Floats:
     costs = part_bops(trace.parts, trace.bits)
     blocks = np.array([part.block for part in trace.parts])
     return np.array([costs[blocks <= end].sum() for end in trace.exit_blocks])
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A policy in numbers, measured on calibration samples with simulated quantization.
-
-    Attributes:
-        metric: mean of the task metric, 0..1.
-        loss: mean loss.
-        bops: expected bit operations of one sample.
-        mean_exit: mean block after which samples leave.
-        exit_mass: share of the samples that leaves at each exit and at full depth.
-        average_bits: plain mean of the blocks' weight bits.
-        weighted_bits: mean over the multiply-accumulates of linear layers; differs where blocks differ (Swin).
-    """
-
-    __pydantic_config__ = STRICT
-
-    metric: float
-    loss: float
-    bops: float
-    mean_exit: float
-    exit_mass: tuple[float, ...]
-    average_bits: float
-    weighted_bits: float
 
 
 def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from maqee.apq.choose import choose_thresholds
-from maqee.apq.figures import Figures, policy_figures
+from maqee.apq.figures import policy_figures
 from maqee.apq.objective import outer_problem
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
+from maqee.apq.records import Figures, Scales
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER
 
@@ -39,15 +39,6 @@ def lambda_frontier(
         start = choose_thresholds(problem, start, exact=exact).thresholds
         points.append(Point(price, start, policy_figures(trace, start)))
     return sorted(points, key=lambda point: (point.figures.bops, -point.setting))
-
-
-def undominated(points: Sequence[Point]) -> list[Point]:
-    """Points that no other beats in cost and metric, by ascending cost."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.figures.bops, -point.figures.metric)):
-        if not kept or point.figures.metric > kept[-1].figures.metric:
-            kept.append(point)
-    return kept
 
 
 def offset_sweep(trace: Trace, thresholds: Sequence[float]) -> list[Point]:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from maqee.apq.budget import Budget
 from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
-from maqee.apq.search_state import Position, SearchState
+from maqee.apq.plan import OtherBits, Plan, library_versions
+from maqee.apq.records import Position
+from maqee.apq.search_state import SearchState
 from maqee.apq.steps import Run, run_steps
 from maqee.apq.trace import Trace
+from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
 from maqee.interrupt import catch_interrupt
-
-_UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,29 +81,44 @@ def search(
     return SearchResult(last.best, last, run.trace_of(last.best))
 
 
-def search_frontier(
-    measure: Measure, lambdas: Sequence[float], options: SearchOptions | None = None, budget: Budget | None = None
-) -> list[SearchResult]:
-    """A whole search for every price of cost; those that no other beats in cost and metric, by ascending cost."""
-    options = options or SearchOptions()
-    if budget is not None and budget.asks_for_metric:
-        raise MaqeeError(
-            "min_metric, max_drop: a frontier over lambda_outer does not see them: search once for each metric instead."
-        )
-    if options.recovery_steps:
-        measure.snapshot(_UNTRAINED)
-    results: list[SearchResult] = []
-    for price in lambdas:
-        if options.recovery_steps:
-            measure.restore(_UNTRAINED)
-        results.append(search(measure, replace(options, lambda_outer=price), budget))
-        if not results[-1].state.finished:  # interrupted
-            break
-    kept: list[SearchResult] = []
-    for result in sorted(results, key=lambda result: (result.best.figures.bops, -result.best.figures.metric)):
-        if not kept or result.best.figures.metric > kept[-1].best.figures.metric:
-            kept.append(result)
-    return kept
+def make_plan(
+    result: SearchResult, *, exit_kinds: Sequence[str], method: str, seed: int, budget: Budget | None = None
+) -> Plan:
+    """The plan of a search's best position.
+
+    Args:
+        result: of the search.
+        exit_kinds: kind of each exit's head.
+        method: quantization method.
+        seed: random seed.
+        budget: what the user asked for, if not what thresholds were chosen for (before training they are for less).
+    """
+    trace, state = result.trace, result.state
+    bits = trace.bits
+    return Plan(
+        bits=result.best.bits,
+        other_bits=OtherBits(
+            activations=bits.activations,
+            patch=bits.patch,
+            classifier=bits.classifier,
+            head=bits.head,
+            merge=bits.merge,
+        ),
+        thresholds=result.best.thresholds,
+        exit_blocks=trace.exit_blocks[:-1],
+        exit_kinds=tuple(exit_kinds),
+        method=method,
+        task=trace.task,
+        checkpoint=trace.model,
+        seed=seed,
+        versions=library_versions(),
+        budget=budget or state.budget,
+        got=result.best.figures,
+        options=state.options,
+        scales=state.scales,
+        history=state.history,
+        expected=expect(trace, state.budget, state.scales, state.options) if state.finished else None,
+    )
 
 
 def _check_state(state: SearchState, measure: Measure, options: SearchOptions | None, budget: Budget | None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from maqee.apq.bits import BlockBits, BlockRisks
+from maqee.apq.bits import BlockRisks
+from maqee.apq.cost import BlockBits
 from maqee.apq.trace import Trace
 
 
@@ -13,7 +14,7 @@ class Measure(Protocol):
     """A quantized early-exit model, its frozen full-precision reference and calibration samples.
 
     Equal questions must get equal answers, to the last bit, also in another process: a search that was stopped goes on
-    from its state by asking again.
+    from its state by asking again. That is asked of one kind of processor and one version of the libraries only.
     """
 
     @property

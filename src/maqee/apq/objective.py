@@ -14,9 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from maqee.apq.budget import Budget
 from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales, exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
+from maqee.apq.records import Scales
+from maqee.apq.risks import exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER, take_exits
 
@@ -169,6 +171,14 @@ def with_cost_limit(problem: ExitProblem, trace: Trace, most: float, cost_scale:
     """The same objective, with an expected cost of at most `most` BOPs."""
     spend = np.tile(exit_costs(trace) / cost_scale, (trace.samples, 1))
     return replace(problem, limit=Limit(spend, most / cost_scale))
+
+
+def problem_within(budget: Budget, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
+    """The threshold search at the trace's bits under a budget."""
+    if (needed := budget.needed_metric(trace.float_metric)) is not None:
+        return least_cost_problem(trace, needed, scales.cost)
+    problem = outer_problem(trace, scales, options)
+    return problem if budget.max_bops is None else with_cost_limit(problem, trace, budget.max_bops, scales.cost)
 
 
 def _exit_weights(trace: Trace, options: SearchOptions) -> Floats:

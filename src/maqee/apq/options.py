@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from maqee.apq._stored import STRICT
 from maqee.errors import MaqeeError
+from maqee.policy import NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How risks are measured and how the search goes.
+
+    Errors begin with the name of the field and a colon, so that a command line can put its own name there.
 
     Attributes:
         alpha: weight of decision risks (PGR, BSR) against representation risks (QID, inverse SQNR).
@@ -81,12 +85,37 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise MaqeeError(f"alpha: {self.alpha} must be from 0 to 1.")
-        for name in ("lambda_outer", "lambda_inner", "start", "reach", "recovery_steps"):
-            if not getattr(self, name) >= 0:
-                raise MaqeeError(f"{name}: {getattr(self, name)} must be at least 0.")
+        for name in ("lambda_outer", "lambda_inner", "reach", "recovery_steps", "max_swaps"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise MaqeeError(f"{name}: {value} must be a number from 0 up.")
+        if not 0 <= self.start <= 1 and self.start != NEVER:
+            raise MaqeeError(f"start: {self.start} must be from 0 to 1, or {NEVER} for never.")
         if self.tau != "estimated" and not 0 <= self.tau < 0.5:
             raise MaqeeError(f"tau: {self.tau} must be from 0 to below 0.5, or 'estimated'.")
         if not 1 <= self.bit_min <= self.bit_max <= 32:
             raise MaqeeError(f"bit_min and bit_max: {self.bit_min} and {self.bit_max} must ascend within 1..32.")
-        if self.max_swaps is not None and self.max_swaps < 0:
-            raise MaqeeError(f"max_swaps: {self.max_swaps} must be at least 0.")
+
+    @classmethod
+    def for_solver(
+        cls, solver: str, *, lambda_outer: float = 0.5, recovery_steps: int = 0, max_swaps: int | None = None
+    ) -> SearchOptions:
+        """The options behind the name of a solver.
+
+        Args:
+            solver: "coordinate", one threshold and one swap of bits at a time, as the paper has it; or "exact", which
+                begins with the best allocation for the measured risks and ends with the best thresholds of all.
+            lambda_outer: price of cost when thresholds are chosen.
+            recovery_steps: training steps after every change of bits.
+            max_swaps: swaps of bits to try; with 0 all blocks keep the same bits.
+        """
+        if solver not in ("coordinate", "exact"):
+            raise MaqeeError(f"solver: {solver!r} is not one of coordinate, exact.")
+        exact = solver == "exact"
+        return cls(
+            lambda_outer=lambda_outer,
+            recovery_steps=recovery_steps,
+            max_swaps=max_swaps,
+            first_move="exact" if exact else "swap",
+            last_search="exact" if exact else "coordinate",
+        )

@@ -9,16 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from maqee.apq._stored import STRICT, check_format, from_json
-from maqee.apq.bits import BlockBits
 from maqee.apq.budget import Budget
-from maqee.apq.control.boldest import Guarantee
-from maqee.apq.cost import Bits, BitSettings
-from maqee.apq.figures import Figures
-from maqee.apq.loop import SearchResult
+from maqee.apq.control.guarantee import Guarantee
+from maqee.apq.cost import BitPair, BitSettings, BlockBits
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
-from maqee.apq.search_state import Step
-from maqee.apq.validate import Expected, expect
+from maqee.apq.records import Expected, Figures, Scales, Step
 from maqee.environment import version
 from maqee.errors import MaqeeError
 from maqee.io import read_json, to_json, write_text
@@ -34,15 +29,18 @@ class OtherBits:
     __pydantic_config__ = STRICT
 
     activations: int
-    patch: Bits
-    classifier: Bits
-    head: Bits
-    merge: Bits
+    patch: BitPair
+    classifier: BitPair
+    head: BitPair
+    merge: BitPair
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Bits and thresholds, how they came about and what they achieve. Equal searches give equal bytes.
+    """Bits and thresholds, how they came about and what they achieve.
+
+    Equal searches give equal bytes on one kind of processor with one version of the libraries; another processor may
+    round differently.
 
     Attributes:
         bits: weight bits of every block.
@@ -53,7 +51,7 @@ class Plan:
         method: quantization method.
         task: name of the task.
         checkpoint: hash of the checkpoint.
-        seed: of everything random on the way.
+        seed: random seed.
         versions: of the libraries it was made with.
         budget: what was asked for.
         got: what the plan achieves on the calibration samples, with simulated quantization.
@@ -139,46 +137,6 @@ class Plan:
     def load(cls, path: Path) -> Plan:
         """Read what `save` wrote; anything else is an error that names the file and the key."""
         return from_json(cls, check_format(read_json(path), "plan", VERSION, path), path)
-
-
-def make_plan(
-    result: SearchResult, *, exit_kinds: Sequence[str], method: str, seed: int, budget: Budget | None = None
-) -> Plan:
-    """The plan of a search's best position.
-
-    Args:
-        result: of the search.
-        exit_kinds: kind of each exit's head.
-        method: quantization method.
-        seed: of everything random on the way.
-        budget: what the user asked for, if not what thresholds were chosen for (before training they are for less).
-    """
-    trace, state = result.trace, result.state
-    bits = trace.bits
-    return Plan(
-        bits=result.best.bits,
-        other_bits=OtherBits(
-            activations=bits.activations,
-            patch=bits.patch,
-            classifier=bits.classifier,
-            head=bits.head,
-            merge=bits.merge,
-        ),
-        thresholds=result.best.thresholds,
-        exit_blocks=trace.exit_blocks[:-1],
-        exit_kinds=tuple(exit_kinds),
-        method=method,
-        task=trace.task,
-        checkpoint=trace.model,
-        seed=seed,
-        versions=library_versions(),
-        budget=budget or state.budget,
-        got=result.best.figures,
-        options=state.options,
-        scales=state.scales,
-        history=state.history,
-        expected=expect(trace, state.budget, state.scales, state.options) if state.finished else None,
-    )
 
 
 def library_versions() -> dict[str, str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq._stored import STRICT
 from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
+from maqee.apq.records import Scales
 from maqee.apq.trace import Trace
 from maqee.policy import take_exits
 
@@ -106,22 +105,6 @@ def exit_of_block(
     if headless == "zero":
         known &= np.isin(blocks, ends)
     return np.where(known, found, -1)
-
-
-@dataclass(frozen=True)
-class Scales:
-    """What the terms are divided by before they are added: measured once, so that differences keep their meaning.
-
-    BSR needs none, it is a share already. `cost` is in BOPs. The margins of BSR at every exit, `tau`, are fixed too.
-    """
-
-    __pydantic_config__ = STRICT
-
-    pgr: float = 1.0
-    qid: float = 1.0
-    sqnr: float = 1.0
-    cost: float = 1.0
-    tau: tuple[float, ...] = ()
 
 
 def measure_scales(first: Trace, lowest: Trace, options: SearchOptions) -> Scales:

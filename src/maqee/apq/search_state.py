@@ -1,80 +1,22 @@
-"""Where a search stands: enough to go on after a crash and end with the same bytes."""
+"""Where a search stands: enough to go on after a crash and end with the same bytes.
+
+The same bytes are promised on one kind of processor with one version of the libraries.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 from maqee.apq._stored import STRICT, check_format, from_json
-from maqee.apq.bits import BlockBits
 from maqee.apq.budget import Budget
-from maqee.apq.figures import Figures
+from maqee.apq.cost import BlockBits
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
-from maqee.apq.thresholds import Found, better
+from maqee.apq.records import Position, Scales, Step
 from maqee.errors import MaqeeError
 from maqee.io import to_json
 
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Position:
-    """An allocation with its policy, and what they achieve.
-
-    Attributes:
-        bits: weight bits of every block.
-        thresholds: of every exit.
-        excess: how far the budget's limit is missed, in the limit's own unit; 0 is met.
-        objective: J, or the expected cost where the budget asks for a metric.
-        figures: the policy in numbers.
-        weights: name of the snapshot of the weights; empty where nothing was trained.
-    """
-
-    __pydantic_config__ = STRICT
-
-    bits: BlockBits
-    thresholds: tuple[float, ...]
-    excess: float
-    objective: float
-    figures: Figures
-    weights: str = ""
-
-    def beats(self, other: Position) -> bool:
-        """Whether this is better: nearer to the limit, or as near with a lower objective."""
-        mine, theirs = (Found(place.thresholds, place.excess, place.objective) for place in (self, other))
-        return better(mine, theirs)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One entry of the history.
-
-    Attributes:
-        kind: "start", "swap", "exact" (an allocation from the knapsack), "last" (the closing threshold search) or
-            "recovery" (training at the end, and thresholds for what came out).
-        position: what was tried.
-        accepted: whether the search went on from there.
-        best_excess: of the best position so far, this one included.
-        best_objective: likewise; with best_excess it never rises.
-        donor: block (from 1) that gave a bit.
-        receiver: block (from 1) that got it.
-        risk_term: u_l x risk that the swap promised to take away.
-        cost_term: share of the whole cost that it adds.
-    """
-
-    __pydantic_config__ = STRICT
-
-    kind: Literal["start", "swap", "exact", "last", "recovery"]
-    position: Position
-    accepted: bool
-    best_excess: float
-    best_objective: float
-    donor: int | None = None
-    receiver: int | None = None
-    risk_term: float | None = None
-    cost_term: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,22 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Literal, NamedTuple
 
-from maqee.apq.bits import BlockBits, Scores, candidate_swaps, raise_bits, score_bits
+from maqee.apq.bits import Scores, candidate_swaps, raise_bits, score_bits
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
+from maqee.apq.cost import BlockBits
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
-from maqee.apq.figures import policy_figures
+from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.measure import Measure
+from maqee.apq.objective import problem_within
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales, measure_scales
-from maqee.apq.search_state import Position, SearchState, Step
-from maqee.apq.thresholds import CANDIDATES, Found, coordinate_search, near_candidates
+from maqee.apq.records import Found, Position, Scales, Step
+from maqee.apq.risks import measure_scales
+from maqee.apq.search_state import SearchState
+from maqee.apq.thresholds import CANDIDATES, coordinate_search, near_candidates
 from maqee.apq.trace import Trace
+from maqee.errors import MaqeeError
 from maqee.io import to_json
 
 
@@ -44,7 +48,7 @@ class Run:
         depth, options = self.measure.depth, self.options
         bits: BlockBits = (self.total_bits // depth,) * depth
         lowest = self.measure.trace((options.bit_min,) * depth)
-        self.budget.check_possible(lowest, options)
+        _check_possible(self.budget, lowest, options)
         if options.last_search == "exact":
             check_exits(lowest.exits)
         trace = lowest if lowest.bits.weights == bits else self.measure.trace(bits)
@@ -154,7 +158,7 @@ class Run:
         self, trace: Trace, scales: Scales, start: tuple[float, ...], near: bool = False, exact: bool = False
     ) -> Found:
         if near:
-            problem = self.budget.problem(trace, scales, self.options)
+            problem = problem_within(self.budget, trace, scales, self.options)
             if problem.limit is None:  # at a limit no threshold can move alone
                 among = CANDIDATES[self.options.candidates]
                 return coordinate_search(problem, start, near_candidates(self.options.reach, among))
@@ -178,6 +182,16 @@ class Run:
         name = f"{hashlib.sha256(search.encode()).hexdigest()[:12]}-{step}"
         self.measure.snapshot(name)
         return name
+
+
+def _check_possible(budget: Budget, trace: Trace, options: SearchOptions) -> None:
+    """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
+    least = float(exit_costs(trace.at_bits((options.bit_min,) * trace.depth)).min())
+    if budget.max_bops is not None and least > budget.max_bops:
+        raise MaqeeError(
+            f"max_bops: {budget.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with "
+            f"{options.bit_min} bits a block costs {least:.4g}."
+        )
 
 
 def _number(value: float) -> float | None:

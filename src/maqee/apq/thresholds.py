@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maqee.apq.objective import ExitProblem
+from maqee.apq.records import Found, better
 from maqee.policy import NEVER, take_exits
 
 Floats = NDArray[np.float64]
@@ -27,14 +28,6 @@ class Scan(NamedTuple):
 
     excess: Floats
     objective: Floats
-
-
-class Found(NamedTuple):
-    """Thresholds, and what they achieve."""
-
-    thresholds: tuple[float, ...]
-    excess: float
-    objective: float
 
 
 def grid_candidates(problem: ExitProblem, index: int, now: float) -> Floats:
@@ -115,13 +108,6 @@ def coordinate_search(problem: ExitProblem, start: Sequence[float], candidates: 
 def evaluated(problem: ExitProblem, thresholds: Sequence[float]) -> Found:
     """Thresholds with what they achieve."""
     return Found(tuple(float(value) for value in thresholds), *problem.evaluate(thresholds))
-
-
-def better(one: Found, other: Found) -> bool:
-    """Whether a policy is better: nearer to its limit, or as near and with a lower objective (rounding aside)."""
-    if one.excess != other.excess:
-        return one.excess < other.excess
-    return one.objective < other.objective - 1e-12 * max(1.0, abs(other.objective))
 
 
 def _from_end(values: Floats) -> Floats:

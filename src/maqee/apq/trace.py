@@ -1,5 +1,7 @@
 """What one calibration pass leaves behind: enough to repeat any search without the model.
 
+Equal passes leave equal bytes on one kind of processor with one version of the libraries.
+
 Shapes use n samples, E exits and L blocks. The last of the E + 1 columns is full depth, which is an exit that always
 lets go. "float" arrays come from the frozen full-precision model, the others from the model quantized at `bits`.
 """
@@ -13,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.cost import BitSettings
 from maqee.errors import MaqeeError
-from maqee.io import to_json
+from maqee.io import read_arrays_and_metadata, to_json, write_arrays
 from maqee.parts import Part
-from maqee.tensors import read_tensors_and_metadata, write_tensors
 
 VERSION = 1
 Array = NDArray[np.float32]
@@ -124,29 +124,29 @@ class Trace:
         """Write one safetensors file; equal traces give equal bytes."""
         facts = {field.name: getattr(self, field.name) for field in fields(_Facts)}
         stored = {**asdict(_Facts(**facts)), "format": "maqee-trace", "version": VERSION}
-        tensors = {name: torch.from_numpy(getattr(self, name).copy()) for name in (*_PER_EXIT, *_PER_BLOCK)}
-        write_tensors(path, tensors, {"maqee": to_json(stored)})
+        arrays = {name: getattr(self, name) for name in (*_PER_EXIT, *_PER_BLOCK)}
+        write_arrays(path, arrays, {"maqee": to_json(stored)})
 
     @classmethod
     def load(cls, path: Path) -> Trace:
         """Read what `save` wrote; anything else is an error that names the file and the key."""
-        tensors, metadata = read_tensors_and_metadata(path)
+        arrays, metadata = read_arrays_and_metadata(path)
         try:
             stored: Any = json.loads(metadata.get("maqee", "null"))
         except (ValueError, RecursionError) as error:
             raise MaqeeError(f"{path}: metadata: not valid JSON ({error}): record the trace again.") from error
         facts = from_json(_Facts, check_format(stored, "trace", VERSION, path), path)
         wanted = {*_PER_EXIT, *_PER_BLOCK}
-        if missing := sorted(wanted - tensors.keys()):
+        if missing := sorted(wanted - arrays.keys()):
             raise MaqeeError(f"{path}: {missing[0]}: the array is missing: record the trace again.")
-        if foreign := sorted(tensors.keys() - wanted):
+        if foreign := sorted(arrays.keys() - wanted):
             raise MaqeeError(f"{path}: {foreign[0]}: no array of a trace has this name: record the trace again.")
-        for name, tensor in tensors.items():
-            if tensor.dtype != torch.float32:
-                raise MaqeeError(f"{path}: {name}: the array holds {tensor.dtype}, not float32: record it again.")
+        for name, array in arrays.items():
+            if array.dtype != np.float32:
+                raise MaqeeError(f"{path}: {name}: the array holds {array.dtype}, not float32: record it again.")
+        values: dict[str, Any] = {**{field.name: getattr(facts, field.name) for field in fields(_Facts)}, **arrays}
         try:
-            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
-            return cls(**{field.name: getattr(facts, field.name) for field in fields(_Facts)}, **arrays)
+            return cls(**values)
         except MaqeeError as error:
             raise MaqeeError(f"{path}: {error}") from error
 

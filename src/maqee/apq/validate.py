@@ -7,39 +7,19 @@ samples there are. Choosing on a part of them and looking at the rest tells how 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from maqee.apq._stored import STRICT
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.figures import policy_figures
 from maqee.apq.options import SearchOptions
-from maqee.apq.risks import Scales
+from maqee.apq.records import Expected, Scales
 from maqee.apq.trace import Trace
+from maqee.errors import MaqeeError
 
 FOLDS = 5
 Choose = Callable[[Trace], Sequence[float]]  # samples to thresholds
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a way of choosing thresholds achieves on samples that it has not seen.
-
-    Attributes:
-        metric: mean of the task metric, 0..1.
-        bops: expected bit operations of one sample.
-        mean_exit: mean block after which samples leave.
-        folds: parts that the samples were split into.
-    """
-
-    __pydantic_config__ = STRICT
-
-    metric: float
-    bops: float
-    mean_exit: float
-    folds: int
 
 
 def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected | None:
@@ -47,6 +27,8 @@ def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected
 
     Sample i is in part i mod `folds`: calibration images come in random order. None if there are fewer than two a part.
     """
+    if folds < 2:
+        raise MaqeeError(f"folds: {folds} must be at least 2.")
     if trace.samples < 2 * folds:
         return None
     part = np.arange(trace.samples) % folds

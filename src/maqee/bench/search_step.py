@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq import SearchOptions
-from maqee.apq.bits import BlockBits
+from maqee.apq import BlockBits, SearchOptions
 from maqee.bench.threshold_search import search_speed
 from maqee.bench.timing import time_together
 from maqee.compression.model_measure import ModelMeasure

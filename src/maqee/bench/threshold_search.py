@@ -14,6 +14,7 @@ from maqee.apq.exact import exact_search
 from maqee.apq.objective import ExitProblem
 from maqee.apq.thresholds import coordinate_search, evaluated, every_candidate, grid_candidates, sweep
 from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
 
 
 def search_speed(samples: int = 10_000, exits: int = 4, seed: int = 0, repeats: int = 5) -> dict[str, Any]:
@@ -21,6 +22,9 @@ def search_speed(samples: int = 10_000, exits: int = 4, seed: int = 0, repeats: 
 
     Sweeps are timed with the samples sorted already, as they are from the second sweep on.
     """
+    for name, count in (("samples", samples), ("exits", exits), ("repeats", repeats)):
+        if count < 1:
+            raise MaqeeError(f"{name}: {count} must be at least 1.")
     problem = random_problem(samples, exits, seed)
     start = evaluated(problem, (0.8,) * exits)
     found, chosen = coordinate_search(problem, start.thresholds), choose_thresholds(problem, start.thresholds)

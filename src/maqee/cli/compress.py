@@ -59,11 +59,10 @@ def compress(
 
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
-    from maqee.apq import Budget
+    from maqee.apq import Budget, SearchOptions
     from maqee.compression import CompressOptions, RecoverySettings
     from maqee.compression import compress as compress_run
     from maqee.compression.guarantee import risk_options
-    from maqee.compression.solvers import search_options
     from maqee.quant import QuantSettings
     from maqee.quant.settings import parse_bits
     from maqee.report.tables import plan_table
@@ -75,7 +74,9 @@ def compress(
         data=data,
         data_root=data_root,
         budget=Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
-        search_options=search_options(solver, lambda_outer, recover_swaps, max_swaps),
+        search_options=SearchOptions.for_solver(
+            solver, lambda_outer=lambda_outer, recovery_steps=recover_swaps, max_swaps=max_swaps
+        ),
         options=CompressOptions(
             method=method,
             task=task,

@@ -34,7 +34,7 @@ def search(
     from maqee.errors import MaqeeError
     from maqee.evaluation.trace_search import find_frontier, find_thresholds, open_trace, revised_plan
     from maqee.io import to_json
-    from maqee.report.search_tables import frontier_table, search_table
+    from maqee.report.tables import frontier_table, search_table
 
     budget = Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop)
     if frontier and (out is not None or budget != Budget()):

@@ -1,10 +1,10 @@
 """From a trained model with exits to a plan and a quantized model that follows it."""
 
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
 from maqee.compression.guarantee import RiskOptions
 from maqee.compression.job import compress_model
 from maqee.compression.model_measure import ModelMeasure
-from maqee.compression.options import CompressOptions
 from maqee.compression.recovery import Recovery, RecoverySettings
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from maqee.apq import BitSettings, SearchOptions, greedy_bits
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import fit_model, load_batches
 from maqee.compression.model_measure import ModelMeasure, bit_settings
-from maqee.compression.options import CompressOptions
 from maqee.data import Splits, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment

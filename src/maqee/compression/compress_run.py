@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import Budget, SearchOptions
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import compress_model
-from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet, open_source
 from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment

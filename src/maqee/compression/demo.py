@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import BitSettings, Budget, SearchOptions, Trace, choose_thresholds, least_cost_problem, policy_figures
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
 from maqee.compression.job import fit_model, load_batches
 from maqee.compression.model_measure import ModelMeasure, bit_settings
-from maqee.compression.options import CompressOptions
 from maqee.data import ImageSet, Splits, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment

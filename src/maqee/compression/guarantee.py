@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from maqee.apq import Plan, Trace, policy_figures
-from maqee.apq.control.boldest import Guarantee, control
-from maqee.apq.control.family import offset_family
+from maqee.apq.control import Guarantee, control, offset_family
 from maqee.apq.control.losses import BOUNDS, LossName, brier_losses
 from maqee.data import ImageSet
 from maqee.errors import MaqeeError, suggest
@@ -88,7 +87,7 @@ def risk_options(method: str | None, epsilon: float | None, delta: float, loss: 
 class Answers(NamedTuple):
     """Confidences (n, exits) and bounded losses (n, exits + 1) of the quantized model."""
 
-    confidence: Floats
+    confidence: NDArray[np.floating]
     losses: Floats
 
 
@@ -130,19 +129,16 @@ def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossN
     family = np.round(offset_family(plan.thresholds), 10)  # 0.8 - 0.2 is 0.6
     if plan.budget.asks_for_metric:
         family = family[(family >= np.array(plan.thresholds)).all(axis=1)]
-    rounded = family.astype(np.float32).astype(np.float64)  # thresholds as the executed policy compares with them
-    found = control(
+    return control(
         answers.confidence,
         answers.losses,
-        rounded,
+        family,
         method=risk.method,
         loss=loss,
         epsilon=risk.epsilon,
         delta=risk.delta,
         seed=plan.seed,
     )
-    member = int(np.flatnonzero((rounded == np.array(found.thresholds)).all(axis=1))[0])
-    return replace(found, thresholds=tuple(float(value) for value in family[member]))
 
 
 @torch.inference_mode()
@@ -155,7 +151,8 @@ def collect_answers(model: EarlyExitModel, images: ImageSet, task: Task, loss: L
             probabilities = torch.stack([output.softmax(dim=-1) for output in outputs], dim=1)
             losses.append(brier_losses(probabilities.double().cpu().numpy(), targets.cpu().numpy()))
         else:
-            losses.append(np.clip(1 - _columns([task.score(output, targets) for output in outputs]), 0.0, 1.0))
+            scores = _columns([task.score(output, targets) for output in outputs]).astype(np.float64)
+            losses.append(np.clip(1 - scores, 0.0, 1.0))
     return Answers(np.concatenate(confidence), np.concatenate(losses))
 
 
@@ -170,12 +167,12 @@ def check_kept(plan: Plan, trace: Trace) -> None:
             f"max_bops: {budget.max_bops:.4g} BOPs cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"costs {got.bops:.4g}; allow more BOPs, a larger epsilon, or give more calibration images."
         )
-    if (needed := budget.needed_metric(trace)) is not None and got.metric < needed - 1e-9:
+    if (needed := budget.needed_metric(trace.float_metric)) is not None and got.metric < needed - 1e-9:
         raise MaqeeError(
             f"{budget.asked_metric} cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"reaches {got.metric:.4f}; ask for less, or allow a larger epsilon."
         )
 
 
-def _columns(values: list[Tensor]) -> Floats:
-    return torch.stack(values, dim=1).double().cpu().numpy()
+def _columns(values: list[Tensor]) -> NDArray[np.floating]:
+    return torch.stack(values, dim=1).cpu().numpy()

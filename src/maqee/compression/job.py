@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
+from maqee.compression.compress_options import CompressOptions
 from maqee.compression.guarantee import check_kept, check_risk, guarantee_plan
 from maqee.compression.model_measure import ModelMeasure
-from maqee.compression.options import CompressOptions
 from maqee.compression.recovery import Recovery, recover_and_choose, training_batch
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
@@ -152,7 +152,7 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     """
     depth = measure.depth
     trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
-    needed = budget.needed_metric(trace)
+    needed = budget.needed_metric(trace.float_metric)
     assert needed is not None
     return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
 

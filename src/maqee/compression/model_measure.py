@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq import BitSettings, BlockRisks, Trace
-from maqee.apq.bits import BlockBits
+from maqee.apq import BitSettings, BlockBits, BlockRisks, Trace
 from maqee.apq.risks import EPSILON
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch

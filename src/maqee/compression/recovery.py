@@ -15,8 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from maqee.apq import Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
-from maqee.apq.bits import BlockBits
+from maqee.apq import BlockBits, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
 from maqee.compression.model_measure import ModelMeasure
 from maqee.data import ImageSet, Splits
 from maqee.errors import MaqeeError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import Budget, SearchOptions
-from maqee.compression.options import CompressOptions
+from maqee.compression.compress_options import CompressOptions
 from maqee.data import ImageSet
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel

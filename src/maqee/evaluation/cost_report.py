@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq.cost import FULL, Bits, BitSettings, part_bops, part_reach, utilization
+from maqee.apq.cost import FULL, BitPair, BitSettings, part_bops, part_reach, utilization
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Network, add_exits, backbone_of, exit_blocks_of, has_exits
 from maqee.models import Backbone, load_backbone, presets
@@ -23,8 +23,8 @@ def cost_report(
     act_bits: int = 32,
     exits: str = "none",
     exit_mass: list[float] | None = None,
-    patch_bits: Bits = FULL,
-    classifier_bits: Bits = FULL,
+    patch_bits: BitPair = FULL,
+    classifier_bits: BitPair = FULL,
     image_size: int | None = None,
     final: str | None = None,
     num_classes: int | None = None,
@@ -106,7 +106,7 @@ def _network(
         return EarlyExitModel(empty, (), (), final) if exits == "none" else add_exits(empty, exits, final=final)
 
 
-def parse_bits(text: str) -> Bits:
+def parse_bits(text: str) -> BitPair:
     """Read "8/8" as (8, 8)."""
     weight, slash, activation = text.partition("/")
     if not slash or not weight.isdecimal() or not activation.isdecimal():

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq import Plan
+from maqee.apq import Plan, Trace, risk_of_blocks
 from maqee.apq.theory.diagnosis import Diagnosis, diagnose
 from maqee.apq.theory.error import BlockErrors, measure_blocks
 from maqee.data import ImageSet, eval_batches, open_source
@@ -30,7 +30,7 @@ from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import read_json
 from maqee.models.digest import weights_digest
 from maqee.progress import steps
-from maqee.runs import REQUEST, SOURCE, is_compressed, model_folder, read_source, require_data
+from maqee.runs import REQUEST, SOURCE, TRACE, is_compressed, model_folder, read_source, require_data
 from maqee.runtime.load import load
 from maqee.tasks import Task, tasks
 
@@ -50,9 +50,9 @@ class States:
         sensitivity: (L,) static sensitivity of a block: mean (local error / norm of the float output)^2.
     """
 
-    float_confidence: Floats
-    confidence: Floats
-    losses: Floats
+    float_confidence: NDArray[np.floating]
+    confidence: NDArray[np.floating]
+    losses: NDArray[np.floating]
     errors: BlockErrors
     sensitivity: Floats
 
@@ -92,6 +92,7 @@ def diagnose_run(
         "accuracy_is": "simulated",
         "violated": _violated(diagnosis),
         "sensitivity": states.sensitivity.tolist(),
+        "risk": risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist(),
         **diagnosis.to_json(),
         "environment": describe_environment(),
     }
@@ -170,11 +171,11 @@ def _batches(data: ImageSet, model: EarlyExitModel, device: torch.device) -> Ite
 
 
 def diagnose_states(states: States, plan: Plan) -> Diagnosis:
-    """The theorems at a plan's thresholds, which are rounded as the executed policy rounds them."""
+    """The theorems at a plan's thresholds."""
     return diagnose(
         states.float_confidence,
         states.confidence,
-        np.array(plan.thresholds, dtype=np.float32).astype(np.float64).tolist(),
+        plan.thresholds,
         (*plan.exit_blocks, len(plan.bits)),
         losses=states.losses,
         block_errors=states.errors,
@@ -208,5 +209,5 @@ def _flat(state: Tensor) -> Floats:
     return state.flatten(1).cpu().numpy().astype(np.float64)
 
 
-def _columns(values: list[Tensor]) -> Floats:
-    return torch.stack(values, dim=1).double().cpu().numpy()
+def _columns(values: list[Tensor]) -> NDArray[np.floating]:
+    return torch.stack(values, dim=1).cpu().numpy()

@@ -31,7 +31,6 @@ from maqee.apq import (
     policy_figures,
 )
 from maqee.apq.exact import check_exits
-from maqee.compression.solvers import search_options
 from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.policy import NEVER
@@ -60,7 +59,7 @@ class RecordedTrace:
 
     def options(self, solver: str, lambda_outer: float) -> SearchOptions:
         """The plan's own options, or the usual ones, with this solver and price."""
-        chosen = search_options(solver, lambda_outer)
+        chosen = SearchOptions.for_solver(solver, lambda_outer=lambda_outer)
         if self.plan is None:
             return chosen
         return replace(
@@ -141,7 +140,7 @@ def find_thresholds(recorded: RecordedTrace, budget: Budget, solver: str, lambda
     rows.append(policy_row(trace, "full depth", (NEVER,) * trace.exits))
     return _about(recorded, solver) | {
         "objective": "expected cost" if budget.asks_for_metric else f"J at lambda_outer {lambda_outer:g}",
-        "budget": {"max_bops": budget.max_bops, "min_metric": budget.needed_metric(trace)},
+        "budget": {"max_bops": budget.max_bops, "min_metric": budget.needed_metric(trace.float_metric)},
         "rows": rows,
         "expected": None if (expected := expect(trace, budget, scales, options)) is None else asdict(expected),
     }

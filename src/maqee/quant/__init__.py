@@ -1,6 +1,6 @@
 """Quantization: number grids, quantized layers, methods that fit them, integer codes."""
 
-from maqee.quant.artifact.files import artifact_size, load_quantized, save_quantized
+from maqee.quant.artifact import load_quantized, save_quantized
 from maqee.quant.compare import compare
 from maqee.quant.grids import LogSqrt2Grid, TwinGrid, UniformGrid
 from maqee.quant.integer import execute_integers
@@ -16,7 +16,6 @@ __all__ = [
     "QuantizedModel",
     "TwinGrid",
     "UniformGrid",
-    "artifact_size",
     "compare",
     "execute_integers",
     "load_quantized",

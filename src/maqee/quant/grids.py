@@ -87,12 +87,6 @@ class LogSqrt2Grid:
         """Numbers the codes stand for."""
         return torch.where(codes >= self.none, 0.0, self.scale * torch.exp2(-codes / 2))
 
-    def shift_values(self, codes: Tensor) -> Tensor:
-        """The same by shifts: an integer power of two, times one of two scales picked by the code's parity."""
-        odd = codes % 2
-        shifted = torch.exp2(-torch.ceil(codes / 2)) * (1 + odd * (SQRT2 - 1)) * self.scale
-        return torch.where(codes >= self.none, 0.0, shifted)
-
     def covers(self, x: Tensor) -> Tensor:
         """Where a number is neither clipped nor set to 0."""
         exponent = torch.round(-2 * torch.log2(x / self.scale))

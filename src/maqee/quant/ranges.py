@@ -58,12 +58,6 @@ def _interpolated(columns: Tensor, rank: float, first: int) -> Tensor:
     return torch.lerp(columns[:, below], columns[:, above], rank - int(rank))
 
 
-def percentile_grid(rows: Tensor, bits: int, p: float) -> UniformGrid:
-    """One fixed pair of quantiles."""
-    lows, highs = quantile_range(rows, (p,))
-    return grid_from_range(lows[0], highs[0], bits)
-
-
 def minmax_grid(rows: Tensor, bits: int) -> UniformGrid:
     """The whole range: nothing is clipped."""
     return grid_from_range(*minmax(rows), bits)

@@ -19,7 +19,7 @@ def diagnosis_table(result: dict[str, Any]) -> str:
     if result["accumulated_error"] is not None:
         parts.append(_errors(result))
     if result["rank_inversions"] is not None:
-        parts.append(_ranks(result))
+        parts += [_blocks(result), _ranks(result)]
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
@@ -82,6 +82,17 @@ def _errors(result: dict[str, Any]) -> list[str]:
     for number, (reach, error, bound, uniform) in enumerate(rows, start=1):
         lines.append(f"{number:<6}{reach:>9.1%}{error:>12.4g}{bound:>12.4g}{uniform:>12.4g}")
     return [*lines, f"where images stop: error {found['stop_error']:.4g}, at most {found['stop_bound']:.4g}"]
+
+
+def _blocks(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "Blocks: risk R at these thresholds, noise S that the block itself adds, and S weighted by who reaches it",
+        f"{'block':<6}{'bits':>5}{'reached':>9}{'R':>12}{'S':>12}{'u S':>12}",
+    ]
+    rows = zip(result["bits"], result["utilization"], result["risk"], result["sensitivity"], strict=True)
+    for number, (bits, reach, risk, own) in enumerate(rows, start=1):
+        lines.append(f"{number:<6}{bits:>5}{reach:>9.1%}{risk:>12.4g}{own:>12.4g}{reach * own:>12.4g}")
+    return lines
 
 
 def _ranks(result: dict[str, Any]) -> list[str]:

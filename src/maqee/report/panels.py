@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from maqee.errors import MaqeeError
-from maqee.evaluation.answers import Example
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -26,22 +23,6 @@ class Painter(Protocol):
 
     def legend(self) -> list[Entry]:
         """What the colours mean; empty if there are none."""
-
-
-def make_painter(kind: str, example: Example, classes: tuple[str, ...]) -> Painter:
-    """The painter for a kind of target."""
-    from maqee.report.box_panels import BoxPainter
-    from maqee.report.label_panels import LabelPainter
-    from maqee.report.mask_panels import MaskPainter
-
-    painters: dict[str, type[LabelPainter] | type[MaskPainter] | type[BoxPainter]] = {
-        "labels": LabelPainter,
-        "masks": MaskPainter,
-        "boxes": BoxPainter,
-    }
-    if kind not in painters:
-        raise MaqeeError(f"Targets of kind {kind!r} cannot be shown: choose data with {', '.join(painters)}.")
-    return painters[kind](example, classes)
 
 
 def draw_image(axes: Axes, pixels: Tensor) -> None:

@@ -10,7 +10,7 @@ from maqee.errors import MaqeeError
 from maqee.evaluation.answers import answer
 from maqee.evaluation.shown import open_shown
 from maqee.progress import steps
-from maqee.report.panels import make_painter
+from maqee.report.painters import make_painter
 from maqee.report.sheet import draw_sheet, save_sheet
 
 

@@ -18,6 +18,7 @@ from maqee.apq.control.bounds import (
     p_value_bound,
     risk_p_value,
 )
+from maqee.errors import MaqeeError
 
 UNIT_LOSSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
@@ -106,3 +107,10 @@ def test_one_more_correct_sample_is_more_evidence(errors: int, correct: int, eps
         assert p_value(errors, n + 1, epsilon) <= p_value(errors, n, epsilon) + 1e-12
     assert binomial_p_value(errors, n, epsilon) <= hoeffding_bentkus_p_value(errors, n, epsilon) + 1e-12
     assert betting_bound(np.zeros(n + 1), 0.1) <= betting_bound(np.zeros(n), 0.1)
+
+
+def test_wrong_losses() -> None:
+    with pytest.raises(MaqeeError, match="at least one sample"):
+        betting_bound([], 0.1)
+    with pytest.raises(MaqeeError, match="clip gaps"):
+        risk_p_value([-0.5], 0.1)

@@ -23,7 +23,8 @@ from maqee.exits import EarlyExitModel
 from maqee.models import ViTConfig
 from maqee.models.load import build_backbone
 from maqee.quant import Bits, QuantSettings, quantize
-from maqee.quant.artifact.files import load_quantized, save_quantized
+from maqee.quant.artifact.files import save_quantized
+from maqee.runtime import load_quantized_network as load_quantized
 from tests.helpers import randomize
 from tests.models.test_load_fuzz import _mutate, _swap_value
 from tests.quant.artifact.damage import CONFIG, WEIGHTS, write_folder

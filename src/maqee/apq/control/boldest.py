@@ -22,68 +22,17 @@ need calibration samples that are drawn like future ones and were not used to ch
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maqee.apq._stored import STRICT, from_json
 from maqee.apq.control.bounds import betting_bound, betting_log_capital, p_value_bound, risk_p_value
 from maqee.apq.control.family import Array, as_floats, check_family, policy_gaps
+from maqee.apq.control.guarantee import Guarantee, Method, statement
 from maqee.apq.control.losses import BOUNDS, LossName
-from maqee.apq.control.words import statement
 from maqee.errors import MaqeeError, suggest
-
-Method = Literal["naive", "crc", "ucb", "ltt"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Guarantee:
-    """What is known about a policy, in a form that a plan can carry.
-
-    Attributes:
-        method: naive, crc, ucb or ltt.
-        loss: the loss whose gap to full depth is controlled.
-        epsilon: tolerated risk, as asked for.
-        delta: tolerated probability that the promise fails; None for naive and crc, which have none.
-        n: number of calibration samples.
-        thresholds: the chosen policy.
-        never_exits: whether the chosen policy is full depth for every sample, because nothing bolder was safe.
-        empirical_gap: signed mean gap of the chosen policy on the calibration samples.
-        empirical_risk: mean on the calibration samples of what the method controls (signed, envelope or clipped gap).
-        bound: crc: (n risk + B) / (n + 1); ucb: the betting bound; ltt: the smallest epsilon its test would have
-            accepted; naive: None. Each is about the chosen policy as if it had been fixed beforehand; the promise that
-            survives choosing is epsilon.
-        p_value: of the chosen policy, ltt only.
-        statement: the promise in words.
-    """
-
-    __pydantic_config__ = STRICT
-
-    method: Method
-    loss: LossName
-    epsilon: float
-    delta: float | None
-    n: int
-    thresholds: tuple[float, ...]
-    never_exits: bool
-    empirical_gap: float
-    empirical_risk: float
-    bound: float | None
-    p_value: float | None
-    statement: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {**dataclasses.asdict(self), "thresholds": list(self.thresholds)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any], source: str) -> Guarantee:
-        """The reverse of `to_json`; `source` names the file in errors."""
-        return from_json(cls, dict(values), source)
 
 
 class _Choice(NamedTuple):

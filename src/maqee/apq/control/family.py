@@ -30,27 +30,12 @@ def offset_family(thresholds: Sequence[float], steps: int = 100) -> Array:
     plan = np.asarray(thresholds, dtype=np.float64)
     if plan.ndim != 1 or plan.size == 0 or not np.isfinite(plan).all() or (plan < 0).any():
         raise MaqeeError(f"The plan's thresholds must be one number from 0 up for each exit, not {thresholds}.")
-    offsets = _ladder(steps, -steps)  # (members,)
-    moved = np.clip(plan[None, :] + offsets[:, None], 0.0, 1.0)
-    return _with_never(np.where(plan[None, :] > 1, NEVER, moved))
-
-
-def shared_family(exits: int, steps: int = 100) -> Array:
-    """One threshold for all exits, from 1 to 0 in `steps` steps: the family of Jazbec et al. 2024."""
-    if exits < 1:
-        raise MaqeeError(f"A family of policies needs at least one exit, not {exits}.")
-    return _with_never(np.repeat(_ladder(steps, 0)[:, None], exits, axis=1))
-
-
-def _ladder(steps: int, last: int) -> Array:
     if steps < 1:
         raise MaqeeError(f"The number of steps of a family must be at least 1, not {steps}.")
-    return np.arange(steps, last - 1, -1) / steps  # division makes 0 and 1 exact
-
-
-def _with_never(rows: Array) -> Array:
-    """Put never exiting first: a threshold of 1 is not it, because a saturated softmax reaches 1."""
-    table = np.concatenate([np.full((1, rows.shape[1]), NEVER), rows])
+    offsets = np.arange(steps, -steps - 1, -1) / steps  # (members,); division makes 0 and 1 exact
+    moved = np.where(plan[None, :] > 1, NEVER, np.clip(plan[None, :] + offsets[:, None], 0.0, 1.0))
+    # Never exiting comes first: a threshold of 1 is not it, because a saturated softmax reaches 1.
+    table = np.concatenate([np.full((1, plan.size), NEVER), moved])
     changed = (np.diff(table, axis=0) != 0).any(axis=1)
     return table[np.concatenate([[True], changed])]
 

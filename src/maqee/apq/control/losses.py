@@ -1,9 +1,9 @@
-"""Bounded losses at every exit, from probabilities: the only ones about which anything can be guaranteed.
+"""Bounded losses at every exit: the only ones about which anything can be guaranteed.
 
-Cross-entropy has no upper bound, so no finite sample limits its mean; the 0-1 loss lies in 0..1 and the Brier score in
-0..2. With the labels of the data these give the performance gap; with the full-depth prediction in place of the label
-they give the consistency gap, which needs no labels (Jazbec et al. 2024). "score" is 1 - score of any task whose score
-of an image lies in 0..1: segmentation, detection.
+Cross-entropy has no upper bound, so no finite sample limits its mean. The 0-1 loss lies in 0..1: it is 1 - score where
+the score of an image says whether the answer is right. "score" is 1 - score of any other task whose score of an image
+lies in 0..1: segmentation, detection. The Brier score, from probabilities, lies in 0..2. With the full-depth prediction
+in place of the label it gives the consistency gap, which needs no labels (Jazbec et al. 2024).
 """
 
 from __future__ import annotations
@@ -22,17 +22,6 @@ BOUNDS: dict[str, float] = {
     "brier": 2.0,
     "score": 1.0,
 }  # B: the largest value a gap of two losses can take
-
-
-def zero_one_losses(probabilities: ArrayLike, labels: ArrayLike) -> Array:
-    """1 where the likeliest class is not the label: (n, exits + 1, classes) and (n,) to (n, exits + 1).
-
-    Example:
-        >>> zero_one_losses([[[0.7, 0.3], [0.4, 0.6]]], [1])
-        array([[1., 0.]])
-    """
-    probability, label = _checked(probabilities, labels)
-    return (probability.argmax(axis=-1) != label[:, None]).astype(np.float64)
 
 
 def brier_losses(probabilities: ArrayLike, labels: ArrayLike) -> Array:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from maqee.apq.control.family import Array
+from maqee.apq.control.family import Array, as_floats
 from maqee.apq.cost import utilization
 from maqee.apq.theory.error import AccumulatedError, BlockErrors, accumulated_error
 from maqee.apq.theory.exits import Flips, MisExits, StoppingDepth, flips, mis_exits, stopping_depth
@@ -90,7 +90,8 @@ def diagnose(
     Args:
         float_confidence: (n, exits), of the float early-exit model.
         quantized_confidence: (n, exits), of the quantized one on the same samples in the same order.
-        thresholds: one for each exit.
+        thresholds: one for each exit; they are rounded to the precision that the quantized confidences have, as when
+            the model really stops, so hand these over as they are.
         exit_blocks: block after which each exit sits, full depth last.
         losses: (n, exits + 1), of the quantized model.
         block_errors: of the same samples, see `maqee.apq.theory.error.measure_blocks`.
@@ -115,7 +116,7 @@ def diagnose(
     reach = utilization((np.bincount(taken, minlength=exits + 1) / n).tolist(), blocks.tolist(), depth)
     return Diagnosis(
         n=n,
-        thresholds=tuple(limits.tolist()),
+        thresholds=tuple(float(value) for value in thresholds),
         exit_blocks=tuple(blocks.tolist()),
         utilization=tuple(reach.tolist()),
         mis_exits=mis_exits(before, after, limits, grid),
@@ -127,17 +128,18 @@ def diagnose(
 
 
 def _confidences(left: ArrayLike, right: ArrayLike, thresholds: Sequence[float]) -> tuple[Array, Array, Array]:
-    before, after = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    """Both confidences, and the thresholds as they are really compared with; in float64 for the sums to come."""
+    before, after = as_floats(left), as_floats(right)
     if before.ndim != 2 or 0 in before.shape or before.shape != after.shape:
         raise MaqeeError(
             f"Float and quantized confidences must both be (samples, exits), not {before.shape} and {after.shape}."
         )
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise MaqeeError("Confidences must be numbers, without NaN or infinity: look at the models' outputs.")
-    limits = np.asarray(thresholds, dtype=np.float64)
+    limits = np.asarray(thresholds, dtype=after.dtype)
     if limits.shape != (before.shape[1],) or not np.isfinite(limits).all():
         raise MaqeeError(f"Give one threshold for each of the {before.shape[1]} exits, not {list(thresholds)}.")
-    return before, after, limits
+    return before.astype(np.float64), after.astype(np.float64), limits.astype(np.float64)
 
 
 def _plain(value: Any) -> Any:

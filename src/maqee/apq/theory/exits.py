@@ -50,11 +50,6 @@ class MisExits:
         limits = np.concatenate([np.array(self.crossing)[:, None], np.array(self.bound)], axis=1)
         return bool((np.array(self.measured)[:, None] <= limits).all())
 
-    @property
-    def best_taus(self) -> tuple[float, ...]:
-        """The tolerance with the smallest bound, for each exit."""
-        return tuple(self.taus[index] for index in np.argmin(np.array(self.bound), axis=1))
-
 
 def mis_exits(float_confidence: Array, quantized_confidence: Array, thresholds: Array, taus: Array) -> MisExits:
     """Measure Theorem 1: (n, E), (n, E), (E,), (T,)."""

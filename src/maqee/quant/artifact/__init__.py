@@ -1,5 +1,5 @@
 """Quantized models in files: codes, scales and zero points."""
 
-from maqee.quant.artifact.files import artifact_size, load_quantized, save_quantized
+from maqee.quant.artifact.files import load_quantized, save_quantized
 
-__all__ = ["artifact_size", "load_quantized", "save_quantized"]
+__all__ = ["load_quantized", "save_quantized"]

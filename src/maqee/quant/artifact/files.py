@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -46,25 +46,6 @@ from maqee.runs import CONFIG, WEIGHTS
 from maqee.tensors import read_tensors
 
 Build = Callable[[Mapping[str, Any], str], nn.Module]  # description and name of the file, to a network
-
-
-class ArtifactSize(NamedTuple):
-    """What a saved model must take.
-
-    Attributes:
-        code_bits: all weight codes at their widths.
-        step_bytes: scales, zero points, groups of columns, grids of activations.
-        float_bytes: everything that stays in full precision, biases included.
-    """
-
-    code_bits: int
-    step_bytes: int
-    float_bytes: int
-
-    @property
-    def ideal_bytes(self) -> int:
-        """Codes and full-precision parts, nothing else."""
-        return -(-self.code_bits // 8) + self.float_bytes
 
 
 def save_quantized(quantized: QuantizedModel, folder: Path) -> None:
@@ -115,16 +96,6 @@ def load_quantized(folder: Path, build: Build = plain_network) -> QuantizedModel
         for operand in (operand for operand in QuantAttend.OPERANDS if operand in described):
             attend.grids[operand] = restore_grid(f"{name}.{operand}", described[operand], tensors)
     return quantized
-
-
-def artifact_size(quantized: QuantizedModel) -> ArtifactSize:
-    """Count the bits that a saved model cannot do without."""
-    kinds = _quantized_kinds(_describe(quantized))
-    floats = [kind for name, kind in kinds.items() if name.endswith((".bias", ".weight"))]
-    codes = [kind for kind in kinds.values() if kind.bits]
-    steps = sum(kind.size for kind in kinds.values()) - sum(kind.size for kind in (*floats, *codes))
-    full = sum(kind.size for kind in (*floats, *_float_kinds(quantized).values()))
-    return ArtifactSize(sum(kind.bits for kind in codes), steps, full)
 
 
 def _describe(quantized: QuantizedModel) -> Spec:

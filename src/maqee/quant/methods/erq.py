@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from maqee.quant.coded import WeightState
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.methods import methods
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
+from maqee.quant.methods.method import methods
 from maqee.quant.model import QuantizedModel
-from maqee.quant.outliers import outlier_columns
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grid
 from maqee.quant.regression import Moments, ridge_update, round_and_compensate
 
 LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram matrix as it is, not to its mean
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step
 PATCH_FACTOR = 10.0  # the patch embedding's lambda is that much larger
+OUTLIER_SHARE = 20  # one column of qkv and fc1 is set apart for every 20 outputs
 
 
 @methods.register("erq")
@@ -115,6 +115,26 @@ def _rounded(rows: Tensor, bias: Tensor, moments: Moments, bits: int, split: boo
     lam = LAMBDA * PATCH_FACTOR if patch else LAMBDA
     codes, bias = round_and_compensate(moments, rows, bias, spread, lam, refine=not patch)
     return WeightState(bits, codes, scale, zero, group, bias)
+
+
+def outlier_columns(weight: Tensor) -> Tensor:
+    """1 for the columns in which weights stick out most often, 0 for the others: (out, in) to (in,) uint8.
+
+    A weight sticks out if it is above the 99th percentile of its row's positive weights or below the 1st of its
+    negative ones. The floor(out / 20) columns with most of them are set apart; of equals, the one that is met first
+    going through the rows.
+    """
+    none = torch.tensor(torch.nan, dtype=weight.dtype, device=weight.device)
+    high = torch.nanquantile(torch.where(weight > 0, weight, none), 0.99, dim=1, keepdim=True)
+    low = torch.nanquantile(torch.where(weight < 0, weight, none), 0.01, dim=1, keepdim=True)
+    marked = (weight > high) | (weight < low)
+    count = marked.sum(dim=0).tolist()
+    first = torch.where(marked.any(dim=0), marked.int().argmax(dim=0), len(weight)).tolist()  # first row to mark it
+    order = sorted(range(weight.shape[1]), key=lambda column: (-count[column], first[column], column))
+    group = torch.zeros(weight.shape[1], dtype=torch.uint8, device=weight.device)
+    chosen = order[: min(len(weight) // OUTLIER_SHARE, weight.shape[1] - 1)]
+    group[torch.tensor(chosen, dtype=torch.long, device=weight.device)] = 1
+    return group
 
 
 def input_rows(layer: QuantLayer, x: Tensor) -> Tensor:

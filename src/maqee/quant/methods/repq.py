@@ -9,8 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from maqee.quant.layer import QuantLayer
-from maqee.quant.methods import methods
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
+from maqee.quant.methods.method import methods
 from maqee.quant.model import QuantizedModel
 
 

@@ -1,0 +1,142 @@
+"""What a search leaves behind, as plain values: a plan is read without any of the code that searched for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from maqee.apq._stored import STRICT
+from maqee.apq.cost import BlockBits
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A policy in numbers, measured on calibration samples with simulated quantization.
+
+    Attributes:
+        metric: mean of the task metric, 0..1.
+        loss: mean loss.
+        bops: expected bit operations of one sample.
+        mean_exit: mean block after which samples leave.
+        exit_mass: share of the samples that leaves at each exit and at full depth.
+        average_bits: plain mean of the blocks' weight bits.
+        weighted_bits: mean over the multiply-accumulates of linear layers; differs where blocks differ (Swin).
+    """
+
+    __pydantic_config__ = STRICT
+
+    metric: float
+    loss: float
+    bops: float
+    mean_exit: float
+    exit_mass: tuple[float, ...]
+    average_bits: float
+    weighted_bits: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a way of choosing thresholds achieves on samples that it has not seen.
+
+    Attributes:
+        metric: mean of the task metric, 0..1.
+        bops: expected bit operations of one sample.
+        mean_exit: mean block after which samples leave.
+        folds: parts that the samples were split into.
+    """
+
+    __pydantic_config__ = STRICT
+
+    metric: float
+    bops: float
+    mean_exit: float
+    folds: int
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What the terms are divided by before they are added: measured once, so that differences keep their meaning.
+
+    BSR needs none, it is a share already. `cost` is in BOPs. The margins of BSR at every exit, `tau`, are fixed too.
+    """
+
+    __pydantic_config__ = STRICT
+
+    pgr: float = 1.0
+    qid: float = 1.0
+    sqnr: float = 1.0
+    cost: float = 1.0
+    tau: tuple[float, ...] = ()
+
+
+class Found(NamedTuple):
+    """Thresholds, and what they achieve."""
+
+    thresholds: tuple[float, ...]
+    excess: float
+    objective: float
+
+
+def better(one: Found, other: Found) -> bool:
+    """Whether a policy is better: nearer to its limit, or as near and with a lower objective (rounding aside)."""
+    if one.excess != other.excess:
+        return one.excess < other.excess
+    return one.objective < other.objective - 1e-12 * max(1.0, abs(other.objective))
+
+
+@dataclass(frozen=True)
+class Position:
+    """An allocation with its policy, and what they achieve.
+
+    Attributes:
+        bits: weight bits of every block.
+        thresholds: of every exit.
+        excess: how far the budget's limit is missed, in the limit's own unit; 0 is met.
+        objective: J, or the expected cost where the budget asks for a metric.
+        figures: the policy in numbers.
+        weights: name of the snapshot of the weights; empty where nothing was trained.
+    """
+
+    __pydantic_config__ = STRICT
+
+    bits: BlockBits
+    thresholds: tuple[float, ...]
+    excess: float
+    objective: float
+    figures: Figures
+    weights: str = ""
+
+    def beats(self, other: Position) -> bool:
+        """Whether this is better: nearer to the limit, or as near with a lower objective."""
+        mine, theirs = (Found(place.thresholds, place.excess, place.objective) for place in (self, other))
+        return better(mine, theirs)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of the history.
+
+    Attributes:
+        kind: "start", "swap", "exact" (an allocation from the knapsack), "last" (the closing threshold search) or
+            "recovery" (training at the end, and thresholds for what came out).
+        position: what was tried.
+        accepted: whether the search went on from there.
+        best_excess: of the best position so far, this one included.
+        best_objective: likewise; with best_excess it never rises.
+        donor: block (from 1) that gave a bit.
+        receiver: block (from 1) that got it.
+        risk_term: u_l x risk that the swap promised to take away.
+        cost_term: share of the whole cost that it adds.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["start", "swap", "exact", "last", "recovery"]
+    position: Position
+    accepted: bool
+    best_excess: float
+    best_objective: float
+    donor: int | None = None
+    receiver: int | None = None
+    risk_term: float | None = None
+    cost_term: float | None = None

@@ -1,0 +1,121 @@
+"""The objective: put together from the risks themselves, and what its readings lead to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maqee.apq.budget import Budget
+from maqee.apq.choose import choose_thresholds
+from maqee.apq.figures import policy_figures
+from maqee.apq.objective import least_cost_problem, outer_problem, problem_within, with_cost_limit
+from maqee.apq.options import SearchOptions
+from maqee.apq.risks import measure_scales, risk_of_blocks
+from maqee.apq.thresholds import (
+    GRID,
+    coordinate_search,
+)
+from maqee.apq.trace import Trace
+from maqee.policy import NEVER
+from tests.apq.makers import make_trace
+
+_OPTIONS: list[dict[str, Any]] = [
+    {}, {"pgr_samples": "all"}, {"pgr_reference": "quantized"}, {"bsr_samples": "reaching"},
+    {"bsr_confidence": "quantized"}, {"use_bsr": False}, {"use_pgr": False}, {"alpha": 0.2, "lambda_outer": 2.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", _OPTIONS, ids=str)
+def test_the_objective_is_the_sum_of_risks_and_cost(changes: dict[str, Any]) -> None:
+    """J of Algorithm 1, put together from the risks themselves."""
+    trace, options = make_trace(), SearchOptions(**changes)
+    scales = measure_scales(trace, trace, options)
+    for thresholds in ((0.8, 0.8, 0.8), (0.6, NEVER, 0.95), (0.0, 0.5, 0.5)):
+        risks = risk_of_blocks(trace, thresholds, scales, replace(options, headless="zero"))
+        exits = [block - 1 for block in trace.exit_blocks[:-1]]
+        figures = policy_figures(trace, thresholds)
+        expected = risks[exits].sum() + options.lambda_outer * figures.bops / scales.cost
+        if options.pgr_samples == "leaving" and options.pgr_reference == "float":
+            taken = figures.exit_mass[-1]  # full depth has a gap of its own, between the two models
+            gap = (trace.loss[:, -1].astype(float) - trace.float_loss[:, -1]) * (trace_at_full_depth(trace, thresholds))
+            assert taken == pytest.approx(trace_at_full_depth(trace, thresholds).mean())
+            expected += options.alpha * options.use_pgr * gap.mean() / scales.pgr
+        assert outer_problem(trace, scales, options).evaluate(thresholds) == pytest.approx((0.0, expected), abs=1e-9)
+
+
+def trace_at_full_depth(trace: Trace, thresholds: tuple[float, ...]) -> Any:
+    """1 for samples that no exit lets go."""
+    return (trace.confidence[:, :-1] < np.array(thresholds, dtype=np.float32)).all(axis=1)
+
+
+def test_the_sum_over_blocks() -> None:
+    """Exits after blocks 2, 3, 4 of 6: the first exit stands for two blocks, and blocks 5 and 6 have no decision."""
+    trace, options = make_trace(), SearchOptions(outer_sum="blocks", pgr_reference="quantized")
+    scales = measure_scales(trace, trace, options)
+    thresholds = (0.7, 0.9, 0.8)
+    cost = options.lambda_outer * policy_figures(trace, thresholds).bops / scales.cost
+    expected = risk_of_blocks(trace, thresholds, scales, options).sum() + cost
+    assert outer_problem(trace, scales, options).evaluate(thresholds)[1] == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_printed_objective_is_degenerate() -> None:
+    """PGR over all samples does not see thresholds, so everybody leaves at once; with the joint form nobody must."""
+    trace = make_trace(2000)
+    options = SearchOptions(pgr_samples="all", use_bsr=False)
+    scales = measure_scales(trace, trace, options)
+    printed = choose_thresholds(outer_problem(trace, scales, options), (0.8,) * 3)
+    assert policy_figures(trace, printed.thresholds).mean_exit == 2.0
+    joint = choose_thresholds(outer_problem(trace, scales, replace(options, pgr_samples="leaving")), (0.8,) * 3)
+    assert policy_figures(trace, joint.thresholds).mean_exit > 3.0
+
+
+def test_the_reference_of_pgr_does_not_move_thresholds() -> None:
+    trace = make_trace(500)
+    scales = measure_scales(trace, trace, SearchOptions())
+    problems = [outer_problem(trace, scales, SearchOptions(pgr_reference=kind)) for kind in ("float", "quantized")]
+    one, other = (coordinate_search(problem, (0.8,) * 3) for problem in problems)
+    assert one.thresholds == other.thresholds
+
+
+def test_least_cost_with_an_accuracy() -> None:
+    trace = make_trace(1000)
+    full = float(trace.correct[:, -1].mean())
+    found = choose_thresholds(least_cost_problem(trace, full - 0.02), (0.8,) * 3)
+    figures = policy_figures(trace, found.thresholds)
+    assert found.excess == 0
+    assert figures.metric >= full - 0.02 - 1e-6
+    assert figures.bops < policy_figures(trace, (NEVER,) * 3).bops
+    assert found.objective == pytest.approx(figures.bops)
+    beyond = choose_thresholds(least_cost_problem(trace, 1.01), (0.8,) * 3)
+    assert beyond.excess > 0  # the nearest there is
+    best = max(policy_figures(trace, (value,) * 3).metric for value in GRID)
+    assert 1.01 - beyond.excess >= best - 1e-6
+
+
+def test_a_limit_on_cost() -> None:
+    trace = make_trace(1000)
+    scales = measure_scales(trace, trace, SearchOptions())
+    most = 0.7 * policy_figures(trace, (NEVER,) * 3).bops
+    problem = with_cost_limit(outer_problem(trace, scales, SearchOptions()), trace, most, scales.cost)
+    found = choose_thresholds(problem, (0.8,) * 3)
+    assert found.excess == 0
+    assert policy_figures(trace, found.thresholds).bops <= most * (1 + 1e-6)
+
+
+def test_a_budget_becomes_a_problem() -> None:
+    trace, options = make_trace(300), SearchOptions()
+    scales = measure_scales(trace, trace, options)
+    thresholds = (0.7, 0.9, 0.8)
+    figures = policy_figures(trace, thresholds)
+    plain = outer_problem(trace, scales, options).evaluate(thresholds)
+    assert problem_within(Budget(), trace, scales, options).evaluate(thresholds) == plain
+    excess, objective = problem_within(Budget(max_bops=figures.bops / 2), trace, scales, options).evaluate(thresholds)
+    assert objective == plain[1]
+    assert excess == pytest.approx(figures.bops / 2 / scales.cost)
+    for budget, asked in ((Budget(min_metric=1.0), 1.0), (Budget(max_drop=0.0), trace.float_metric)):
+        excess, objective = problem_within(budget, trace, scales, options).evaluate(thresholds)
+        assert excess == pytest.approx(max(asked - figures.metric, 0.0), abs=1e-6)
+        assert objective == pytest.approx(figures.bops / scales.cost)
