@@ -10,14 +10,12 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from maqee.data.dataset import ImageSet
 from maqee.data.images import ImageSource
 from maqee.errors import MaqeeError
-from maqee.io import write_atomically
+from maqee.io import read_arrays_and_metadata, write_arrays
 from maqee.runs import TRAINED_ON
 
 logger = logging.getLogger(__name__)
@@ -40,8 +38,7 @@ def write_seen(folder: Path, images: ImageSource, source: str | Path) -> None:
     place = Path(source)
     earlier = _read(place.parent if place.is_file() else place) if place.exists() else None
     every = hashes_of(images) if earlier is None else np.concatenate([hashes_of(images), earlier])
-    tensors = {_KEY: np.unique(every)}
-    write_atomically(folder / TRAINED_ON, lambda path: safetensors.numpy.save_file(tensors, path, _HEADER))
+    write_arrays(folder / TRAINED_ON, {_KEY: np.unique(every)}, _HEADER)
 
 
 def count_seen(folder: Path, images: ImageSource) -> int | None:
@@ -59,9 +56,7 @@ def check_unseen(folder: Path, calibration: ImageSet) -> int | None:
             "was trained on"
         )
         if seen > MOST_SEEN * len(calibration):
-            raise MaqeeError(
-                f"{found}, of which it is too sure: give the split of the training run, or other images."
-            )
+            raise MaqeeError(f"{found}, of which it is too sure: give the split of the training run, or other images.")
         logger.warning("%s: figures on them flatter it", found)
     return seen
 
@@ -75,12 +70,8 @@ def _read(folder: Path) -> Hashes | None:
     path = folder / TRAINED_ON
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header, names = file.metadata() or {}, list(file.keys())
-            stored = file.get_tensor(_KEY) if names == [_KEY] else None
-    except (SafetensorError, ValueError, OSError) as error:
-        raise MaqeeError(f"{path} is not a readable safetensors file ({error}): restore the file.") from error
+    arrays, header = read_arrays_and_metadata(path)
+    stored = arrays.get(_KEY)
     if header != _HEADER or stored is None or stored.dtype != np.uint64 or stored.ndim != 1:
         raise MaqeeError(f"{path} does not list hashes of images as this maqee does: restore the file.")
-    return np.asarray(stored)
+    return stored

@@ -20,7 +20,7 @@ def has_names(classes: Sequence[str]) -> bool:
     return bool(classes) and not all(_MADE_UP.fullmatch(name) for name in classes)
 
 
-def read_classes(config: Mapping[str, Any], count: int, source: str) -> tuple[str, ...]:
+def read_class_names(config: Mapping[str, Any], count: int, source: str) -> tuple[str, ...]:
     """Class names in the order of the logits, from any config file; empty where it has none that can be used.
 
     Args:
@@ -31,7 +31,7 @@ def read_classes(config: Mapping[str, Any], count: int, source: str) -> tuple[st
             replace a classifier and to forget the names.
     """
     if str(config.get("format")).startswith("maqee-"):
-        return stored_classes(config, count, source)
+        return stored_class_names(config, count, source)
     for key, names in _candidates(config):
         ordered = _in_order(names)
         if count and (ordered is None or (has_names(ordered) and len(ordered) != count)):
@@ -41,7 +41,7 @@ def read_classes(config: Mapping[str, Any], count: int, source: str) -> tuple[st
     return ()
 
 
-def stored_classes(values: Mapping[str, Any], count: int, source: str) -> tuple[str, ...]:
+def stored_class_names(values: Mapping[str, Any], count: int, source: str) -> tuple[str, ...]:
     """What our own files hold under "classes"; those of older versions hold nothing."""
     names = values.get("classes", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -18,7 +18,7 @@ from maqee.models.adapt import adapt_state, adapted_config, has_new_head
 from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
 from maqee.models.convert import convert_state, read_hints
-from maqee.models.labels import read_classes, stored_classes
+from maqee.models.labels import read_class_names, stored_class_names
 from maqee.models.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.models.presets import presets
 from maqee.models.sources import Checkpoint, download, read_file, read_folder, read_module
@@ -85,7 +85,7 @@ def save_backbone(model: Backbone, folder: Path) -> None:
 def backbone_from_json(values: dict[str, Any], source: str) -> Backbone:
     """A backbone of the stored shape with fresh weights; `source` names the file in errors."""
     model = build_backbone(*_stored_shape(values, source))
-    model.classes = stored_classes(values, model.config.num_classes, source)
+    model.classes = stored_class_names(values, model.config.num_classes, source)
     return model
 
 
@@ -103,7 +103,7 @@ def _from_checkpoint(checkpoint: Checkpoint, adapt: Callable[[BackboneConfig], B
     """Check every tensor before memory is taken for the model, then adapt it to the wanted classes and size."""
     config, preprocessing, state = _read_checkpoint(checkpoint)
     wanted = adapt(config)
-    classes = read_classes(checkpoint.config, config.num_classes, checkpoint.config_source)
+    classes = read_class_names(checkpoint.config, config.num_classes, checkpoint.config_source)
     model = build_backbone(wanted, replace(preprocessing, **_resized(preprocessing, config, wanted)))
     if config.num_classes and has_new_head(config, wanted):
         logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
