@@ -96,12 +96,12 @@ def coloured_options() -> CompressOptions:
 @cache
 def _solved() -> Any:
     torch.manual_seed(0)
-    model = transformers.ViTForImageClassification(transformers.ViTConfig(**_SHAPE)).eval()
+    model: Any = transformers.ViTForImageClassification(transformers.ViTConfig(**_SHAPE))
+    model.eval()
     attention = next(module for module in model.modules() if type(module).__name__ == "ViTLayer").attention
-    named = dict(attention.named_modules())
     with torch.no_grad():
-        for name, module in named.items():
-            if isinstance(module, torch.nn.Linear):
+        for name, module in attention.named_modules():
+            if isinstance(module, torch.nn.Linear):  # queries and keys of nothing: every token is looked at alike
                 module.weight.copy_(torch.zeros(32, 32) if "q" in name or "k" in name else torch.eye(32))
         pixels = torch.tensor(list(COLOURS.values())).float()[:, :, None, None].expand(-1, -1, SIZE, SIZE)
         tokens = model.vit((pixels / 255 - 0.5) / 0.5).last_hidden_state[:, 0]  # (classes, 32), after the last norm
