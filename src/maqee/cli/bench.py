@@ -157,7 +157,7 @@ def search(
 
 @app.command()
 def integers(
-    model: Model,
+    model: Annotated[str, typer.Option(help="Preset, folder, weights file, Hub name, or a run of `maqee train`.")],
     data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).")],
     data_root: DataRoot = None,
     images: Annotated[int, typer.Option(help="Test images.", min=1)] = 1000,

@@ -6,6 +6,7 @@ A trace is one allocation: bits cannot be changed here, because what other bits 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,9 +32,12 @@ from maqee.apq import (
 )
 from maqee.apq.exact import check_exits
 from maqee.errors import MaqeeError
+from maqee.io import read_json
 from maqee.policy import NEVER
-from maqee.runs import PLAN, TRACE
+from maqee.runs import PLAN, SEEN, SOURCE, TRACE
 from maqee.tasks import tasks
+
+logger = logging.getLogger(__name__)
 
 DROPS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.026, 0.035, 0.05, 0.07, 0.1)  # of the full-precision metric
 LAMBDAS = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -79,6 +83,7 @@ def open_trace(path: Path, against: Path | None = None) -> RecordedTrace:
     """
     place = path / TRACE if path.is_dir() else path
     trace = Trace.load(place)
+    _warn_of_seen(place.parent)
     beside = place.parent / PLAN
     if against is None and not beside.is_file():
         return RecordedTrace(trace, None, place)
@@ -86,6 +91,15 @@ def open_trace(path: Path, against: Path | None = None) -> RecordedTrace:
     plan = Plan.load(chosen)
     check_same(plan, trace, str(chosen), str(place))
     return RecordedTrace(trace, plan, place)
+
+
+def _warn_of_seen(folder: Path) -> None:
+    """Repeat what `maqee compress` said about images that the model was trained on."""
+    seen = read_json(folder / SOURCE).get(SEEN) if (folder / SOURCE).is_file() else None
+    if isinstance(seen, int) and seen > 0:
+        logger.warning(
+            "The model of %s was trained on %d of its calibration images: thresholds may be too bold", folder, seen
+        )
 
 
 def check_same(plan: Plan, trace: Trace, plan_name: str, trace_name: str) -> None:
