@@ -58,7 +58,7 @@ def test_a_bare_model_has_no_classes_to_name(tmp_path: Path, caplog: pytest.LogC
     make("vit-bare", id2label=ID2LABEL).save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert load_backbone(tmp_path).classes == ()
-    assert not caplog.text
+    assert "id2label" not in caplog.text
 
 
 def test_a_classifier_that_was_replaced_by_hand(caplog: pytest.LogCaptureFixture) -> None:
