@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from maqee.bench.integers import compare_integers
+from maqee.bench.integers import bench_integers
 from maqee.compression import compress
 from maqee.evaluation.answers import answer
 from maqee.evaluation.evaluate_run import evaluate
-from maqee.evaluation.quantization import compare_quantization
+from maqee.evaluation.quantization import compare_methods
 from maqee.evaluation.shown import open_shown
 from maqee.models import load_backbone
 from maqee.runs import model_folder
@@ -59,10 +59,10 @@ def road(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
 
 
 def test_quantize(road: Road) -> None:
-    found = compare_quantization(
+    found = compare_methods(
         road.model, "folder", data_root=road.data, method=("rtn",), bits=("W8A8",), images=2, show=False
     )
-    assert [row["accuracy"] for row in found["rows"]] == [[1.0], [1.0]]  # full precision and quantized
+    assert [row["accuracy"] for row in found.to_json()["rows"]] == [[1.0], [1.0]]  # full precision and quantized
 
 
 def test_train(road: Road) -> None:
@@ -116,11 +116,11 @@ def test_every_folder_keeps_the_names(road: Road) -> None:
 def test_integers_of_a_run(road: Road) -> None:
     """It takes what `compress` takes: a run, split as in training, with its exits."""
     for model, layer in ((road.run, "heads.0.readout.linear"), (road.model, "blocks.0.attn.qkv")):
-        found = compare_integers(
-            model, "folder", road.data, images=8, method="rtn", calibration=3, layer_images=2, show=False
+        found = bench_integers(
+            model, "folder", data_root=road.data, images=8, method="rtn", calibration=3, layer_images=2, show=False
         )
-        assert found["agreement"] == 1.0
-        assert layer in found["layers"]
+        assert found.to_json()["agreement"] == 1.0
+        assert layer in found.to_json()["layers"]
 
 
 def test_other_names_are_refused(road: Road, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_training_on_other_names_makes_a_new_classifier(
 def test_a_model_without_names_takes_them_over(data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = save_coloured_vit(tmp_path / "model", names=None)
     with caplog.at_level(logging.WARNING):
-        found = compare_quantization(model, "folder", data_root=data, method=("rtn",), images=1, show=False)
-    assert found["rows"][0]["accuracy"] == [1.0]
+        found = compare_methods(model, "folder", data_root=data, method=("rtn",), images=1, show=False)
+    assert found.to_json()["rows"][0]["accuracy"] == [1.0]
     assert "The model has no class names: the classes of" in caplog.text
     run_recipe(coloured_recipe(model, data), tmp_path / "run", device="cpu")
     assert load(tmp_path / "run").classes == SORTED

@@ -1,6 +1,7 @@
 """Cheap vision transformers: early exits and mixed precision, chosen together.
 
-Names are loaded when they are first used, so that `import maqee` costs nothing.
+What a command can do, one function here can do too, and gives back a value with a `to_json`. Names are loaded when they
+are first used, so that `import maqee` costs nothing.
 """
 
 from __future__ import annotations
@@ -8,35 +9,125 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from maqee.apq import Budget as Budget
+    from maqee.apq import Plan as Plan
+    from maqee.apq import SearchOptions as SearchOptions
+    from maqee.apq import Trace as Trace
+    from maqee.bench.fitting import bench_quantize as bench_quantize
+    from maqee.bench.gradients import bench_gradients as bench_gradients
+    from maqee.bench.integers import bench_integers as bench_integers
+    from maqee.bench.neighbour import bench_neighbour as bench_neighbour
+    from maqee.bench.recovery_step import bench_recovery as bench_recovery
+    from maqee.bench.search_step import bench_search as bench_search
+    from maqee.bench.throughput import bench_exits as bench_exits
+    from maqee.compression import CompressOptions as CompressOptions
+    from maqee.compression import RecoverySettings as RecoverySettings
+    from maqee.compression import RiskOptions as RiskOptions
     from maqee.compression import compress as compress
+    from maqee.compression.baselines import Baselines as Baselines
+    from maqee.compression.baselines import baselines as baselines
+    from maqee.compression.config import CompressConfig as CompressConfig
+    from maqee.compression.config import read_compress_config as read_compress_config
+    from maqee.compression.demo import Demo as Demo
+    from maqee.compression.demo import demo as demo
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
+    from maqee.evaluation import Evaluation as Evaluation
+    from maqee.evaluation import evaluate as evaluate
+    from maqee.evaluation.cost_report import CostReport as CostReport
+    from maqee.evaluation.cost_report import cost as cost
+    from maqee.evaluation.diagnose import RunDiagnosis as RunDiagnosis
+    from maqee.evaluation.diagnose import diagnose as diagnose
+    from maqee.evaluation.method_comparison import MethodComparison as MethodComparison
+    from maqee.evaluation.quantization import compare_methods as compare_methods
+    from maqee.evaluation.trace_results import TraceFrontier as TraceFrontier
+    from maqee.evaluation.trace_results import TraceSearch as TraceSearch
+    from maqee.evaluation.trace_search import search as search
+    from maqee.evaluation.what import LayerTable as LayerTable
+    from maqee.evaluation.what import what as what
     from maqee.exits import EarlyExitModel as EarlyExitModel
     from maqee.exits import add_exits as add_exits
     from maqee.models import load_backbone as load_backbone
     from maqee.policy import Policy as Policy
+    from maqee.quant import Bits as Bits
+    from maqee.quant import QuantizedModel as QuantizedModel
+    from maqee.quant import QuantSettings as QuantSettings
+    from maqee.quant import quantize as quantize
+    from maqee.report.show import Pictures as Pictures
+    from maqee.report.show import show as show
     from maqee.runtime import Prediction as Prediction
+    from maqee.runtime import ReadyModel as ReadyModel
     from maqee.runtime import load as load
     from maqee.runtime import predict as predict
+    from maqee.training import Recipe as Recipe
+    from maqee.training import Training as Training
     from maqee.training import read_recipe as read_recipe
-    from maqee.training import run_recipe as run_recipe
+    from maqee.training import train as train
+    from maqee.training.catalogue import Catalogue as Catalogue
+    from maqee.training.catalogue import list_names as list_names
+    from maqee.training.exits_recipe import train_exits as train_exits
 else:
     from maqee.lazy import attach
 
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
+            "Baselines": "maqee.compression.baselines",
+            "Bits": "maqee.quant",
+            "Budget": "maqee.apq",
+            "Catalogue": "maqee.training.catalogue",
+            "CompressConfig": "maqee.compression.config",
+            "CompressOptions": "maqee.compression",
+            "CostReport": "maqee.evaluation.cost_report",
+            "Demo": "maqee.compression.demo",
             "EarlyExitModel": "maqee.exits",
+            "Evaluation": "maqee.evaluation",
+            "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
+            "MethodComparison": "maqee.evaluation.method_comparison",
+            "Pictures": "maqee.report.show",
+            "Plan": "maqee.apq",
             "Policy": "maqee.policy",
             "Prediction": "maqee.runtime",
+            "QuantSettings": "maqee.quant",
+            "QuantizedModel": "maqee.quant",
+            "ReadyModel": "maqee.runtime",
+            "Recipe": "maqee.training",
+            "RecoverySettings": "maqee.compression",
+            "RiskOptions": "maqee.compression",
+            "RunDiagnosis": "maqee.evaluation.diagnose",
+            "SearchOptions": "maqee.apq",
+            "Trace": "maqee.apq",
+            "TraceFrontier": "maqee.evaluation.trace_results",
+            "TraceSearch": "maqee.evaluation.trace_results",
+            "Training": "maqee.training",
             "add_exits": "maqee.exits",
+            "baselines": "maqee.compression.baselines",
+            "bench_exits": "maqee.bench.throughput",
+            "bench_gradients": "maqee.bench.gradients",
+            "bench_integers": "maqee.bench.integers",
+            "bench_neighbour": "maqee.bench.neighbour",
+            "bench_quantize": "maqee.bench.fitting",
+            "bench_recovery": "maqee.bench.recovery_step",
+            "bench_search": "maqee.bench.search_step",
+            "compare_methods": "maqee.evaluation.quantization",
             "compress": "maqee.compression",
+            "cost": "maqee.evaluation.cost_report",
+            "demo": "maqee.compression.demo",
+            "diagnose": "maqee.evaluation.diagnose",
+            "evaluate": "maqee.evaluation",
+            "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",
             "load_backbone": "maqee.models",
             "open_data": "maqee.data",
             "predict": "maqee.runtime",
+            "quantize": "maqee.quant",
+            "read_compress_config": "maqee.compression.config",
             "read_recipe": "maqee.training",
-            "run_recipe": "maqee.training",
+            "search": "maqee.evaluation.trace_search",
+            "show": "maqee.report.show",
+            "train_exits": "maqee.training.exits_recipe",
+            "train": "maqee.training",
+            "what": "maqee.evaluation.what",
         },
     )

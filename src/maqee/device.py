@@ -6,13 +6,22 @@ import torch
 
 from maqee.errors import MaqeeError
 
+PRECISIONS = ("fp32", "bf16")
+
 
 def pick_device(name: str | None) -> torch.device:
     """The device of that name; the GPU if there is one, when left out."""
     try:
         return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
-        raise MaqeeError(f"--device {name!r} is no device: give cpu, cuda, or cuda:1.") from error
+        raise MaqeeError(f"device: {name!r} is no device: give cpu, cuda, or cuda:1.") from error
+
+
+def check_precision(name: str) -> str:
+    """The name of a precision that can be computed in; another one is the user's error."""
+    if name not in PRECISIONS:
+        raise MaqeeError(f"precision: {name!r} is not one of {', '.join(PRECISIONS)}.")
+    return name
 
 
 def synchronize(device: torch.device) -> None:

@@ -100,6 +100,11 @@ def model_folder(path: Path) -> Path:
     return stages[-1] if stages else path
 
 
+def resolve_model(model: str | Path) -> str | Path:
+    """What a user calls a model, as models are loaded: of a training run its last stage, anything else as it is."""
+    return model_folder(Path(model)) if Path(model).is_dir() else model
+
+
 def read_recipe(path: Path) -> dict[str, Any]:
     """The recipe that a run, or the stage of one, was trained by; empty where there is none."""
     for folder in (path, path.parent):

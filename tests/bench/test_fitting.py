@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from maqee.bench.fitting import compare_fitting, measure, peak_bytes
+from maqee.bench.fitting import bench_quantize, measure, peak_bytes
 from tests.helpers import invoke
 
 
 def test_figures_add_up(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
-    arguments = ("--model", "test-vit", "--methods", "rtn", "--images", "4", "--threads", "1", "--repeats", "1")
+    arguments = ("test-vit", "--method", "rtn", "--images", "4", "--threads", "1", "--repeats", "1")
     result = invoke("bench", "quantize", *arguments, "--out", str(out))
     assert result.exit_code == 0, result.output
     assert "passes" in result.output
@@ -38,10 +38,10 @@ def test_one_process_by_hand() -> None:
 
 
 def test_mistakes() -> None:
-    assert invoke("bench", "quantize", "--methods", "rtm").exit_code == 2
+    assert invoke("bench", "quantize", "--method", "rtm").exit_code == 2
     assert invoke("bench", "quantize", "--bits", "4").exit_code == 2
     assert invoke("bench", "quantize", "--threads", "0").exit_code == 2
-    result = invoke("bench", "quantize", "--model", "vit-bse", "--methods", "rtn")
+    result = invoke("bench", "quantize", "vit-bse", "--method", "rtn")
     assert result.exit_code == 2
     assert "did you mean vit-base" in str(result.exception)
 
@@ -52,6 +52,6 @@ def test_all_methods_when_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     measured = {"pass_seconds": 1.0, "fit_seconds": 2.0, "peak_bytes": 200, "model_bytes": 100, "threads": 1}
     monkeypatch.setattr(quantize_speed, "_in_new_process", lambda job: measured)
-    rows = compare_fitting("test-vit", show=False)["rows"]
-    assert [row["method"] for row in rows] == methods.names()
-    assert rows[0]["passes"] == 2.0
+    rows = bench_quantize("test-vit", show=False).rows
+    assert [row.method for row in rows] == methods.names()
+    assert rows[0].passes == 2.0

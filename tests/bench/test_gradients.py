@@ -10,17 +10,19 @@ import pytest
 import torch
 
 from maqee.bench import gradients
-from maqee.bench.throughput import compare_throughput
+from maqee.bench.throughput import bench_exits
 from tests.helpers import invoke
 
 
 def test_throughput_counts_what_it_ran() -> None:
-    result = compare_throughput("test-vit", "lgvit", 32, [2.0, 3.0], "fp32", "cpu", compile=False, repeats=2)
-    assert [round(row["mean_exit"], 1) for row in result["rows"]] == [2.0, 3.0]
-    for row in result["rows"]:
-        assert row["share_of_ideal"] == pytest.approx(row["speedup"] / row["ideal_speedup"])
-        assert row["ideal_speedup"] > 1
-    assert result["executed"] is True
+    result = bench_exits(
+        "test-vit", batch_size=32, mean_exits=[2.0, 3.0], precision="fp32", device="cpu", compile=False, repeats=2
+    )
+    assert [round(row.mean_exit, 1) for row in result.rows] == [2.0, 3.0]
+    for row in result.rows:
+        assert row.share_of_ideal == pytest.approx(row.speedup / row.ideal_speedup)
+        assert row.ideal_speedup > 1
+    assert result.to_json()["executed"] is True
 
 
 def test_gradient_check_finds_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -35,9 +37,7 @@ def test_gradient_check_finds_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(gradients, "compile_each", break_backward)
     out = tmp_path / "gradients.json"
-    result = invoke(
-        "bench", "gradients", "--model", "test-vit", "--precision", "fp32", "--device", "cpu", "--out", str(out)
-    )
+    result = invoke("bench", "gradients", "test-vit", "--precision", "fp32", "--device", "cpu", "--out", str(out))
     assert result.exit_code == 1
     assert "WRONG" in result.output
     assert json.loads(out.read_text())["agree"] is False
@@ -45,7 +45,7 @@ def test_gradient_check_finds_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch, 
 
 def test_gradient_check_passes_when_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "compile_each", lambda modules: None)
-    result = invoke("bench", "gradients", "--model", "test-swin", "--exits", "vit-ee", "--device", "cpu")
+    result = invoke("bench", "gradients", "test-swin", "--exits", "vit-ee", "--device", "cpu")
     assert result.exit_code == 0
     assert "they agree" in result.output
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from maqee.bench import neighbour
-from maqee.bench.neighbour import BUSY, busy_programs, measure_neighbour
+from maqee.bench.neighbour import BUSY, DemoTiming, bench_neighbour, busy_programs
 from maqee.errors import MaqeeError
 from tests.helpers import invoke
 
@@ -39,9 +39,9 @@ def test_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[list[str]] = []
     times = iter((20.0, 50.0))
 
-    def time_demo(overrides: Any) -> dict[str, Any]:
+    def time_demo(overrides: Any) -> DemoTiming:
         seen.append(list(overrides))
-        return {"seconds": next(times), "load_before": [0.1, 0.2, 0.3]}
+        return DemoTiming(next(times), (0.1, 0.2, 0.3))
 
     monkeypatch.setattr(neighbour, "_time_demo", time_demo)
     out = tmp_path / "figures.json"
@@ -55,7 +55,7 @@ def test_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_demos_own_complaint_is_passed_on() -> None:
-    with pytest.raises(MaqeeError, match=r"The demo failed: .*stages.0.epoch"):
-        measure_neighbour(["stages.0.epoch=1"], neighbours=1)
+    with pytest.raises(MaqeeError, match=r"The demo failed: .*unknown key 'epoch'"):
+        bench_neighbour(["stages.0.epoch=1"], neighbours=1)
     with pytest.raises(MaqeeError, match="at least 1"):
-        measure_neighbour(neighbours=0)
+        bench_neighbour(neighbours=0)

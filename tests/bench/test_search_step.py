@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from maqee.bench import search_step as module
-from maqee.bench.search_step import search_cost
+from maqee.bench.search_step import bench_search
 from maqee.bench.threshold_search import search_speed
 from tests.helpers import invoke
 
@@ -22,7 +22,7 @@ def _small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_figures_add_up(tmp_path: Path) -> None:
     out = tmp_path / "search.json"
     threads = torch.get_num_threads()
-    arguments = ("--model", "test-vit", "--samples", "6", "--method", "rtn", "--repeats", "1", "--threads", "1")
+    arguments = ("test-vit", "--samples", "6", "--method", "rtn", "--repeats", "1", "--threads", "1")
     try:
         result = invoke("bench", "search", *arguments, "--device", "cpu", "--out", str(out))
     finally:
@@ -41,11 +41,11 @@ def test_figures_add_up(tmp_path: Path) -> None:
 
 
 def test_fewer_images_for_single_blocks() -> None:
-    figures = search_cost("test-swin", samples=8, scored=2, method="rtn", repeats=1, device="cpu")
-    assert figures["step"]["passes"] == pytest.approx(1 + 2 * 2 / 8)
-    assert figures["plain"]["passes"] == 7
+    figures = bench_search("test-swin", samples=8, scored=2, method="rtn", repeats=1, device="cpu")
+    assert figures.step.passes == pytest.approx(1 + 2 * 2 / 8)
+    assert figures.plain.passes == 7
 
 
 def test_mistakes() -> None:
     assert invoke("bench", "search", "--samples", "1").exit_code == 2
-    assert invoke("bench", "search", "--model", "test-vit", "--method", "rtm").exit_code == 2
+    assert invoke("bench", "search", "test-vit", "--method", "rtm").exit_code == 2

@@ -10,9 +10,9 @@ from maqee.errors import MaqeeError
 
 def test_the_benchmark() -> None:
     report = search_speed(samples=200, exits=2, repeats=1)
-    assert report["exact_objective"] <= report["coordinate_objective"] + 1e-12
+    assert report.exact_objective <= report.coordinate_objective + 1e-12
     for name in ("grid_sweep", "every_value_sweep", "coordinate_search", "exact"):
-        assert report[f"{name}_seconds"] > 0
+        assert getattr(report, f"{name}_seconds") > 0
 
 
 @pytest.mark.parametrize("name", ["samples", "exits", "repeats"])

@@ -15,9 +15,7 @@ from tests.helpers import invoke
 
 def test_simulated_and_executed_agree(tmp_path: Path) -> None:
     out = tmp_path / "integers.json"
-    result = invoke(
-        "bench", "integers", "--model", "vit-digits", "--data", "digits", "--images", "40", "--out", str(out)
-    )
+    result = invoke("bench", "integers", "vit-digits", "--data", "digits", "--images", "40", "--out", str(out))
     assert result.exit_code == 0, result.output
     figures = json.loads(out.read_text())
     assert figures["images"] == 40

@@ -34,7 +34,7 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compress(model: Path, out: Path, *more: str) -> Any:
-    arguments = ("--model", str(model), "--data", "digits", "--out", str(out), "--device", "cpu", "--samples", "40")
+    arguments = (str(model), "--data", "digits", "--out", str(out), "--device", "cpu", "--samples", "40")
     return invoke("compress", *arguments, "--method", "repq", *more)
 
 
@@ -76,7 +76,7 @@ def test_mistakes(model: Path, run: Path, tmp_path: Path) -> None:
     for more, hint in (
         (("--solver", "anneal"), "coordinate, exact"),
         (("--method", "repk"), "did you mean repq"),
-        (("--patch", "4/4/4"), "--patch"),
+        (("--patch", "4/4/4"), "patch: '4/4/4' is neither"),
         (("--max-bops", "1"), "cannot be met"),
         (("--max-bops", "1e9", "--min-accuracy", "0.5"), "give one of them"),
         (("--avg-bits", "2"), "nearest that can is 3"),
@@ -121,8 +121,8 @@ def test_a_missed_target_leaves_a_model_that_can_be_evaluated(model: Path, tmp_p
 
 def test_baselines(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "baselines.json"
-    arguments = ("--model", str(model), "--data", "digits", "--samples", "40", "--device", "cpu", "--out", str(out))
-    result = invoke("baselines", *arguments, "--methods", "rtn,mptq")
+    arguments = (str(model), "--data", "digits", "--samples", "40", "--device", "cpu", "--out", str(out))
+    result = invoke("baselines", *arguments, "--method", "rtn,mptq")
     assert result.exit_code == 0, result.output
     figures = json.loads(out.read_text())
     assert [row["method"] for row in figures["rows"]] == ["float", "rtn", "mptq"]

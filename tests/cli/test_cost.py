@@ -79,11 +79,13 @@ def test_exit_mass_by_hand() -> None:
 
 def test_other_bits_and_sizes() -> None:
     plain = report("test-vit", "--weight-bits", "4", "--act-bits", "4")
-    cheap = report(
-        "test-vit", "--weight-bits", "4", "--act-bits", "4", "--patch-bits", "8/4", "--classifier-bits", "2/3"
-    )
+    cheap = report("test-vit", "--weight-bits", "4", "--act-bits", "4", "--patch", "8/4", "--classifier", "2/3")
     saved = PATCH * (FULL - 8 * 4) + CLASSIFIER * (FULL - 2 * 3)
     assert plain["bops"] - cheap["bops"] == saved
+    bits = ("--weight-bits", "4", "--act-bits", "4")
+    assert report("test-vit", *bits, "--patch", "float", "--classifier", "32/32") == plain
+    half = report("test-vit", "--weight-bits", "4", "--act-bits", "4", "--patch", "16/16")
+    assert plain["bops"] - half["bops"] == PATCH * (FULL - 16 * 16)
     large = report("test-vit", "--image-size", "64")
     assert large["parts"][0]["macs"] == 4 * PATCH
     assert large["parts"][2]["macs"] == 2 * 65 * 65 * 32
@@ -139,17 +141,16 @@ MISTAKES = [
     (("test-vit", "--weight-bits", "0"), "Bit-widths go from 1 to 32, not 0"),
     (("test-vit", "--act-bits", "33"), "Bit-widths go from 1 to 32, not 33"),
     (("test-vit", "--exits", "lgvitt"), "did you mean lgvit"),
-    (("test-vit", "--patch-bits", "8"), "'8' is no pair of bit-widths"),
-    (("test-vit", "--patch-bits", "8/x"), "'8/x' is no pair of bit-widths"),
-    (("test-vit", "--patch-bits", "²/8"), "'²/8' is no pair of bit-widths"),
-    (("test-vit", "--classifier-bits", "/"), "'/' is no pair of bit-widths"),
-    (("test-vit", "--classifier-bits", "8/64"), "Bit-widths go from 1 to 32, not 64"),
+    (("test-vit", "--patch", "8/x"), "--patch: '8/x' is neither"),
+    (("test-vit", "--patch", "²/8"), "--patch: '²/8' is neither"),
+    (("test-vit", "--classifier", "/"), "--classifier: '/' is neither"),
+    (("test-vit", "--classifier", "8/64"), "--classifier: '8/64' is neither"),
     (("test-vit", "--image-size", "33"), "image_size 33 is not a multiple of patch_size 8"),
     (("test-vit", "--image-size", "0"), "image_size"),
     (("test-vit", "--image-size", "-8"), "image_size"),
     (("test-vit", "--exit-mass", "a,b"), "--exit-mass 'a,b' must be numbers"),
     (("test-vit", "--exit-mass", ""), "--exit-mass '' must be numbers"),
-    (("test-vit", "--exit-mass", "nan"), "must be finite"),
+    (("test-vit", "--exit-mass", "nan"), "must be shares from 0 to 1"),
     (("test-vit", "--exit-mass", "0.5,0.5"), "2 shares for 1 exits"),
     (("test-vit", "--exits", "mlp", "--exit-mass", "0.5,0.5"), "2 shares for 4 exits"),
     (("test-vit", "--exits", "mlp", "--exit-mass", "0.5,0.5,0.5,0.5"), "sum to 1"),

@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "compressed"
     arguments = ("--method", "rtn", "--samples", "80", "--lambda-outer", "2", "--device", "cpu")
-    result = invoke("compress", "--model", str(model), "--data", "digits", "--out", str(out), *arguments)
+    result = invoke("compress", str(model), "--data", "digits", "--out", str(out), *arguments)
     assert result.exit_code == 0, result.output
     return out
 
@@ -142,7 +142,7 @@ def test_the_model_has_moved(run: Path, model: Path, tmp_path: Path) -> None:
     assert "no longer at" in str(gone.exception)
     assert figures(moved, "--model", str(model))["violated"] is None
     (moved / "source.json").write_text(json.dumps({key: value for key, value in source.items() if key != "model"}))
-    assert "give its folder (--model)" in str(invoke("diagnose", str(moved)).exception)
+    assert "name its folder (model)" in str(invoke("diagnose", str(moved)).exception)
 
 
 def test_another_model_is_noticed(run: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch
 
 from maqee.data import open_data
 from maqee.evaluation import quantization
-from maqee.evaluation.quantization import draw, summarize
+from maqee.evaluation.method_comparison import MethodRow, summarize
+from maqee.evaluation.quantization import draw
 from maqee.evaluation.quantization_cases import Case, settings_of
 from maqee.models import load_backbone, save_backbone
 from maqee.quant import Bits, QuantSettings, methods, quantize
@@ -33,14 +35,14 @@ def early_exit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> Any:
-    result = invoke("quantize", "--model", str(folder), "--data", "digits", "--device", "cpu", *arguments)
+    result = invoke("quantize", str(folder), "--data", "digits", "--device", "cpu", *arguments)
     assert result.exit_code == 0, result.output
     return result
 
 
 def test_rows_and_mean_over_seeds(backbone: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    result = run(backbone, "--method", "rtn", "--bits", "W4A4", "--seeds", "0,1", "--out", str(out))
+    result = run(backbone, "--method", "rtn", "--bits", "W4A4", "--seed", "0,1", "--out", str(out))
     figures = json.loads(out.read_text())
     assert [(row["method"], row["seed"]) for row in figures["rows"]] == [("float", None), ("rtn", 0), ("rtn", 1)]
     assert [row["accuracy_is"] for row in figures["rows"]] == ["full precision", "simulated", "simulated"]
@@ -61,7 +63,7 @@ def test_goes_on_where_it_was(backbone: Path, tmp_path: Path, monkeypatch: pytes
     measured: list[Case] = []
     original = quantization._measure
 
-    def spy(network: Any, case: Case, *rest: Any) -> dict[str, Any]:
+    def spy(network: Any, case: Case, *rest: Any) -> MethodRow:
         measured.append(case)
         return original(network, case, *rest)
 
@@ -80,13 +82,13 @@ def test_a_stop_loses_only_the_row_in_work(backbone: Path, tmp_path: Path, monke
     out = tmp_path / "figures.json"
     original = quantization._measure
 
-    def stop(network: Any, case: Case, *rest: Any) -> dict[str, Any]:
+    def stop(network: Any, case: Case, *rest: Any) -> MethodRow:
         if case.bits == "W8A8":
             raise KeyboardInterrupt
         return original(network, case, *rest)
 
     monkeypatch.setattr(quantization, "_measure", stop)
-    arguments = ("quantize", "--model", str(backbone), "--data", "digits", "--device", "cpu", "--out", str(out))
+    arguments = ("quantize", str(backbone), "--data", "digits", "--device", "cpu", "--out", str(out))
     assert invoke(*arguments, "--method", "rtn", "--bits", "W6A6,W8A8").exit_code != 0
     assert [row["bits"] for row in json.loads(out.read_text())["rows"]] == ["float", "W6A6"]
     assert list(tmp_path.iterdir()) == [out]  # no temporary file is left
@@ -101,7 +103,7 @@ def test_every_exit_is_evaluated(early_exit: Path) -> None:
 
 def test_a_row_is_what_quantize_gives(backbone: Path) -> None:
     """The figure by hand: RandomState's draw of the calibration set, the plain call, the share of right answers."""
-    figures = json.loads(run(backbone, "--method", "rtn", "--seeds", "3", "--images", "8", "--json").stdout)
+    figures = json.loads(run(backbone, "--method", "rtn", "--seed", "3", "--images", "8", "--json").stdout)
     model, splits = load_backbone(backbone), open_data("digits")
     picked = np.random.RandomState(3).permutation(360)[:8]
 
@@ -149,8 +151,22 @@ def test_draws_differ_between_seeds_and_never_repeat_an_image() -> None:
 
 
 def test_one_seed_has_no_spread() -> None:
-    row = {"method": "rtn", "bits": "W4A4", "scope": "default", "images": 32, "seed": 0, "accuracy": [0.5]}
-    assert summarize([{**row, "fit_seconds": 1.0}])[0]["spread"] is None
+    row = MethodRow(
+        method="rtn",
+        bits="W4A4",
+        scope="default",
+        images=32,
+        seed=0,
+        accuracy=(0.5,),
+        accuracy_is="simulated",
+        device="cpu",
+        fit_seconds=1.0,
+        seconds=2.0,
+    )
+    assert summarize([row])[0].spread is None
+    two = summarize([row, replace(row, seed=1, accuracy=(0.7,), fit_seconds=2.0)])
+    assert [(entry.seeds, entry.mean, entry.fit_seconds) for entry in two] == [(2, (0.6,), 1.5)]
+    assert two[0].spread == pytest.approx((0.02**0.5,), abs=1e-6)  # of 0.5 and 0.7, with n - 1
 
 
 @pytest.mark.parametrize(
@@ -160,8 +176,8 @@ def test_one_seed_has_no_spread() -> None:
         (("--bits", "4/4"), "W4A4"),
         (("--bits", "W9A4"), "2 to 8"),
         (("--scope", "author"), "did you mean authors"),
-        (("--seeds", "one"), "whole numbers"),
-        (("--seeds=-1",), "Seed -1"),
+        (("--seed", "one"), "whole numbers"),
+        (("--seed=-1",), "seeds: -1"),
         (("--images", "361"), "ask fewer"),
         (("--resize", "8"), "smaller than the model's image size"),
         (("--mean", "grey"), "--mean 'grey' must be numbers with commas between them"),
@@ -171,17 +187,17 @@ def test_one_seed_has_no_spread() -> None:
 )
 def test_mistakes_write_nothing(backbone: Path, tmp_path: Path, arguments: tuple[str, ...], hint: str) -> None:
     out = tmp_path / "figures.json"
-    result = invoke("quantize", "--model", str(backbone), "--data", "digits", "--out", str(out), *arguments)
+    result = invoke("quantize", str(backbone), "--data", "digits", "--out", str(out), *arguments)
     assert result.exit_code == 2
     assert hint in str(result.exception)
     assert not out.exists()
 
 
 def test_model_of_other_classes_or_channels() -> None:
-    many = invoke("quantize", "--model", "vit-tiny", "--data", "digits")
+    many = invoke("quantize", "vit-tiny", "--data", "digits")
     assert many.exit_code == 2
     assert "1000 classes" in str(many.exception)
-    coloured = invoke("quantize", "--model", "test-vit", "--data", "digits")
+    coloured = invoke("quantize", "test-vit", "--data", "digits")
     assert coloured.exit_code == 2
     assert "3 channels" in str(coloured.exception)
 
@@ -190,14 +206,14 @@ def test_a_file_of_another_model_is_not_touched(backbone: Path, early_exit: Path
     out = tmp_path / "figures.json"
     run(backbone, "--method", "rtn", "--out", str(out))
     before = out.read_bytes()
-    other = invoke("quantize", "--model", str(early_exit), "--data", "digits", "--device", "cpu", "--out", str(out))
+    other = invoke("quantize", str(early_exit), "--data", "digits", "--device", "cpu", "--out", str(out))
     assert other.exit_code == 2
     assert "other figures" in str(other.exception)
-    resized = invoke("quantize", "--model", str(backbone), "--data", "digits", "--out", str(out), "--resize", "18")
+    resized = invoke("quantize", str(backbone), "--data", "digits", "--out", str(out), "--resize", "18")
     assert "preprocessing" in str(resized.exception)
     assert out.read_bytes() == before
     out.write_text(json.dumps({**json.loads(before), "rows": [{}]}))
-    broken = invoke("quantize", "--model", str(backbone), "--data", "digits", "--device", "cpu", "--out", str(out))
+    broken = invoke("quantize", str(backbone), "--data", "digits", "--device", "cpu", "--out", str(out))
     assert "lacks a part" in str(broken.exception)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from maqee.evaluation.what import group_rows
 from maqee.exits import add_exits
 from maqee.models import load_backbone, presets, save_backbone
 from maqee.quant import QuantSettings, methods, quantize
+from maqee.report.layer_table import group_rows
 from tests.helpers import invoke
 
 
@@ -56,7 +56,7 @@ def test_large_models_take_no_time(model: str) -> None:
 
 def test_bits_of_every_part() -> None:
     widths = ("--weight-bits", "3", "--act-bits", "6", "--patch", "4/float", "--classifier", "8/8")
-    found = got("test-vit", *widths, "--set", r"blocks\.0\..*fc=5/5", "--set", "fc2=float")
+    found = got("test-vit", *widths, "--layer", r"blocks\.0\..*fc=5/5", "--layer", "fc2=float")
     assert found["embedding.patch"] == "4/float"
     assert found["head.linear"] == "8/8"
     assert (found["blocks.1.attn.qkv"], found["blocks.1.attn.attend"]) == ("3/6", "6x6")
@@ -102,11 +102,11 @@ def test_models_on_disk(tmp_path: Path) -> None:
         (("test-vit", "--method", "rpq"), "did you mean repq"),
         (("test-vit", "--exits", "lgvt"), "did you mean lgvit"),
         (("test-vit", "--weight-bits", "1"), "2 to 8 bits"),
-        (("test-vit", "--patch", "8/16"), "--patch"),
+        (("test-vit", "--patch", "8/16"), "patch: 16"),
         (("test-vit", "--classifier", "x"), "--classifier"),
-        (("test-vit", "--set", "qkv"), "PATTERN=BITS"),
-        (("test-vit", "--set", "(=4"), "no regular expression"),
-        (("test-vit", "--set", "nothing=4"), "matches no layer"),
+        (("test-vit", "--layer", "qkv"), "PATTERN=BITS"),
+        (("test-vit", "--layer", "(=4"), "no regular expression"),
+        (("test-vit", "--layer", "nothing=4"), "matches no layer"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], hint: str) -> None:

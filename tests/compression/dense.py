@@ -22,7 +22,7 @@ class Miniature(NamedTuple):
 
     def arguments(self) -> list[str]:
         """Of the commands that start from a trained run; the task is the run's own."""
-        return ["--model", str(self.run), "--data", self.data, "--data-root", str(self.root), "--device", "cpu"]
+        return [str(self.run), "--data", self.data, "--data-root", str(self.root), "--device", "cpu"]
 
 
 def segmentation(folder: Path) -> Miniature:

@@ -68,7 +68,7 @@ def test_evaluation(mini: dense.Miniature, compressed: Path, tmp_path: Path) -> 
 
 
 def test_baselines(mini: dense.Miniature, tmp_path: Path) -> None:
-    out, arguments = tmp_path / "b.json", ["--methods", "erq,mptq", "--fit-images", "4"]
+    out, arguments = tmp_path / "b.json", ["--method", "erq,mptq", "--fit-images", "4"]
     result = invoke("baselines", *mini.arguments(), *arguments, "--out", str(out))
     assert result.exit_code == 0, result.output
     rows = read_json(out)["rows"]
@@ -86,7 +86,7 @@ def test_search_without_the_model(mini: dense.Miniature, compressed: Path) -> No
     assert trace.correct.max() <= 1
     reachable = float(trace.correct.mean(axis=0).min())
     for more in ([], ["--frontier"], ["--min-accuracy", f"{reachable:.4f}"]):
-        result = invoke("search", "--trace", str(compressed), *more)
+        result = invoke("search", str(compressed), *more)
         assert result.exit_code == 0, result.output
         assert tasks[mini.task].score_name in result.output
         assert tasks[mini.task].metric_name not in result.output
@@ -107,7 +107,7 @@ def test_the_wrong_task_is_an_error_and_no_traceback(mini: dense.Miniature, tmp_
         assert result.exit_code == 2, command[0]
         assert "needs labels" in str(result.exception)
     assert not (tmp_path / "out").exists()
-    model = ["--model", str(mini.run / "1-joint"), "--data", mini.data, "--data-root", str(mini.root)]
+    model = [str(mini.run / "1-joint"), "--data", mini.data, "--data-root", str(mini.root)]
     result = invoke("quantize", *model, "--device", "cpu")
     assert result.exit_code == 2
     assert "maqee baselines" in str(result.exception)

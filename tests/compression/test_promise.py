@@ -14,7 +14,7 @@ import torch
 from maqee.apq import Budget, Plan, SearchOptions, exit_costs, policy_figures
 from maqee.apq.control.guarantee import Guarantee, statement
 from maqee.compression import CompressOptions, RiskOptions, compress
-from maqee.compression.promise import Answers, check_kept, choose_promised, collect_answers, risk_options
+from maqee.compression.promise import Answers, check_kept, choose_promised, collect_answers
 from maqee.data import eval_batches, open_data
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import other_images
@@ -202,26 +202,19 @@ def test_a_budget_that_the_promise_breaks(network: EarlyExitModel, done: ReadyMo
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("changes", "message"),
     [
-        (("crc", None, 0.1, None), "needs --epsilon"),
-        ((None, 0.1, 0.1, None), "--risk crc"),
-        ((None, None, 0.1, "brier"), "--risk crc"),
-        (("crr", 0.1, 0.1, None), "did you mean crc"),
-        (("naive", 0.1, 0.1, None), "Unknown method"),
-        (("ucb", 1.5, 0.1, None), "between 0 and 1"),
-        (("ucb", 2.5, 0.1, "brier"), "between 0 and 2"),
-        (("ltt", 0.1, 0.0, None), "Delta"),
-        (("ltt", 0.1, 0.1, "brie"), "did you mean brier"),
+        ({"method": "crr"}, "did you mean crc"),
+        ({"method": "naive"}, "Unknown method"),
+        ({"epsilon": 1.5}, "epsilon: 1.5.* between 0 and 1"),
+        ({"epsilon": 2.5, "loss": "brier"}, "between 0 and 2"),
+        ({"delta": 0.0}, "delta: 0.0"),
+        ({"loss": "brie"}, "did you mean brier"),
     ],
 )
-def test_mistakes(arguments: tuple[Any, ...], message: str) -> None:
+def test_mistakes(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(MaqeeError, match=message):
-        risk_options(*arguments)
-
-
-def test_nothing_asked_for() -> None:
-    assert risk_options(None, None, 0.1, None) is None
+        RiskOptions(**{"method": "ltt", "epsilon": 0.1, **changes})
 
 
 def test_segmentation_is_promised_by_its_scores(tmp_path: Path) -> None:

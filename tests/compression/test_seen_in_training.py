@@ -13,7 +13,7 @@ import pytest
 from maqee.compression import compress
 from maqee.data import open_source
 from maqee.errors import MaqeeError
-from maqee.evaluation.trace_search import open_trace
+from maqee.evaluation.recorded_trace import open_trace
 from maqee.io import read_json
 from maqee.models import load_backbone
 from maqee.runs import SEEN, TRAINED_ON, model_folder, require_data

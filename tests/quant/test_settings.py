@@ -76,10 +76,13 @@ def test_a_pattern_that_is_none() -> None:
         ("4/float", Bits(4, None)),
         ("float/8", Bits(None, 8)),
         ("float", FLOAT),
+        ("32/32", FLOAT),
+        ("4/32", Bits(4, None)),
+        ("16/16", Bits(16, 16)),
     ],
 )
 def test_bits_as_text(text: str, bits: Bits) -> None:
-    assert parse_bits(text, "--patch") == bits
+    assert parse_bits(text, "patch") == bits
     assert parse_override(rf"mlp\.fc2={text}") == (r"mlp\.fc2", bits)
 
 
@@ -88,10 +91,25 @@ def test_bits_are_shown_as_they_are_read() -> None:
         assert parse_bits(str(bits), "") == bits
 
 
-@pytest.mark.parametrize("text", ["", "four", "4/", "/4", "9", "1/4", "4/16", "4/4/4", "-4", "4.0"])
+@pytest.mark.parametrize("text", ["", "four", "4/", "/4", "0", "33", "4/64", "4/4/4", "-4", "4.0", "²/8", "04"])
 def test_text_that_means_no_bits(text: str) -> None:
-    with pytest.raises(MaqeeError, match="--patch"):
-        parse_bits(text, "--patch")
+    with pytest.raises(MaqeeError, match="patch: "):
+        parse_bits(text, "patch")
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"weight_bits": 1}, "weight_bits: "),
+        ({"widths": (3, 9)}, "widths: "),
+        ({"patch": Bits(8, 16)}, "patch: "),
+        ({"heads": Bits(1, None)}, "heads: "),
+        ({"overrides": (("fc2", Bits(4, 9)),)}, "Override 'fc2': "),
+    ],
+)
+def test_a_wrong_width_is_named(changes: dict[str, object], name: str) -> None:
+    with pytest.raises(MaqeeError, match=name):
+        QuantSettings(**changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["qkv", "=4", "4"])

@@ -19,11 +19,10 @@ from maqee.evaluation.answers import Answer, Example, answer, as_seen
 from maqee.evaluation.shown import open_shown
 from maqee.models import load_backbone
 from maqee.models.load import save_backbone
-from maqee.report import show_run
 from maqee.report.painters import make_painter
 from maqee.report.palette import COLOURS, class_colours, shorten, text_colour
 from maqee.report.sheet import answer_title, draw_sheet
-from maqee.report.show import spread
+from maqee.report.show import show, spread
 from tests.report import makers
 
 TASKS = ("classification", "segmentation", "detection")
@@ -44,8 +43,10 @@ def sheet_of(run: Path, threshold: float = 0.8) -> tuple[Figure, Example]:
 @pytest.mark.parametrize("task", TASKS)
 def test_files(task: str, runs: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "pictures"
-    written = show_run(runs[task], out, images=2)
+    pictures = show(runs[task], out, images=2)
+    written = list(pictures.files)
     assert sorted(out.iterdir()) == written
+    assert pictures.to_json() == {"folder": str(out), "files": [path.name for path in written]}
     assert written[0].name == "test-00000.png"
     for path in written:
         with Image.open(path) as picture:
@@ -53,7 +54,7 @@ def test_files(task: str, runs: dict[str, Path], tmp_path: Path) -> None:
             assert 400 < picture.height < 2000
             assert np.asarray(picture.convert("L")).std() > 10
     before = [path.read_bytes() for path in written]
-    assert [path.read_bytes() for path in show_run(runs[task], out, images=2)] == before
+    assert [path.read_bytes() for path in show(runs[task], out, images=2).files] == before
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -88,7 +89,7 @@ def test_no_text_is_cut_off(task: str, runs: dict[str, Path]) -> None:
         assert box.y1 <= height, text.get_text()
 
 
-@pytest.mark.parametrize(("threshold", "taken"), [(0.0, 0), (2.0, 2)])
+@pytest.mark.parametrize(("threshold", "taken"), [(0.0, 0), (1.0, 2)])
 def test_the_exit_taken_is_the_policys(threshold: float, taken: int, runs: dict[str, Path]) -> None:
     for task in TASKS:
         _, example = sheet_of(runs[task], threshold)
@@ -106,10 +107,10 @@ def test_a_compressed_run_follows_its_plan(runs: dict[str, Path], tmp_path: Path
     shown = open_shown(run, None, "calibration", None, None)
     assert "weight bits 4 4" in shown.title
     assert "simulated" in shown.title
-    [path] = show_run(run, tmp_path / "out", images=1, split="calibration")
+    [path] = show(run, tmp_path / "out", images=1, split="calibration").files
     assert path.name == "calibration-00000.png"
     with pytest.raises(MaqeeError, match="follows its plan"):
-        show_run(run, tmp_path / "out", threshold=0.5)
+        show(run, tmp_path / "out", threshold=0.5)
 
 
 def test_a_model_without_exits(tmp_path: Path) -> None:
@@ -139,14 +140,14 @@ def test_mistakes_are_named_and_leave_nothing_behind(runs: dict[str, Path], tmp_
     )
     for changes, fragment in cases:
         with pytest.raises(MaqeeError, match=fragment):
-            show_run(**{"run": run, "out": out, **changes})  # type: ignore[arg-type]
+            show(**{"run": run, "out": out, **changes})  # type: ignore[arg-type]
         assert not out.exists(), fragment
 
 
 def test_data_of_another_kind(tmp_path: Path) -> None:
     makers.write_run(tmp_path / "run", "segmentation", {"name": "digits"}, "vit-digits", "mlp")
     with pytest.raises(MaqeeError, match="needs masks"):
-        show_run(tmp_path / "run", tmp_path / "out")
+        show(tmp_path / "run", tmp_path / "out")
 
 
 # --- small things ----------------------------------------------------------------------------------------------------

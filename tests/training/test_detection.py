@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from maqee.errors import MaqeeError
-from maqee.evaluation.cost_report import cost_report
+from maqee.evaluation.cost_report import cost
 from maqee.evaluation.trained import evaluate_trained
 from maqee.exits import add_exits
 from maqee.models import load_backbone
@@ -146,5 +146,5 @@ def test_detection_tokens_learn_like_positions_and_do_not_decay() -> None:
 
 
 def test_cost_of_a_preset_with_exits() -> None:
-    parts = {part["name"]: part["macs"] for part in cost_report("yolos-tiny", exits="detection")["parts"]}
+    parts = {part.name: part.macs for part in cost("yolos-tiny", exits="detection").parts}
     assert parts["exit 4 head (detection)"] == parts["classifier"] == 100 * (4 * 192**2 + 192 * (92 + 4))

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maqee.bench.result import BenchResult
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import parse_widths
@@ -29,15 +31,72 @@ from maqee.progress import steps
 from maqee.quant import QuantSettings, methods, quantize
 
 
-def compare_fitting(
+@dataclass(frozen=True, kw_only=True)
+class FittingRow:
+    """One method.
+
+    Attributes:
+        method: its name.
+        fit_seconds: to fit it.
+        pass_seconds: a full-precision pass over the same images, in the same process.
+        passes: the first as a multiple of the second.
+        peak_bytes: the most memory that the process held.
+        peak_ratio: the same, of a process that only runs such passes.
+        extra_per_model_bytes: memory beyond that process, in sizes of the model.
+    """
+
+    method: str
+    fit_seconds: float
+    pass_seconds: float
+    passes: float
+    peak_bytes: int
+    peak_ratio: float
+    extra_per_model_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatPass:
+    """The yardstick: seconds and peak memory of a full-precision pass."""
+
+    pass_seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittingComparison(BenchResult):
+    """What fitting each method costs.
+
+    Attributes:
+        model: its name.
+        bits: such as "W4A4".
+        images: calibration images.
+        device: always the processor.
+        threads: of the processor.
+        model_bytes: size of the model.
+        float_pass: the yardstick.
+        rows: one a method.
+    """
+
+    model: str
+    bits: str
+    images: int
+    device: str
+    threads: int
+    model_bytes: int
+    float_pass: FloatPass
+    rows: tuple[FittingRow, ...]
+
+
+def bench_quantize(
     model: str = "vit-base",
+    *,
     method: Sequence[str] | None = None,
     bits: str = "W4A4",
     images: int = 32,
     threads: int | None = None,
     repeats: int = 3,
     show: bool = True,
-) -> dict[str, Any]:
+) -> FittingComparison:
     """Seconds and peak memory of every method, as multiples of the full-precision pass over the same images.
 
     Images are random numbers, and so are the weights of a preset: neither decides how long a method takes.
@@ -47,7 +106,7 @@ def compare_fitting(
         method: all of them when left out.
         bits: such as "W4A4".
         images: calibration images.
-        threads: of the processor; torch's own choice when left out.
+        threads: number of processor threads; torch's own choice when left out.
         repeats: full-precision passes before, and again after, a method is fitted; their median counts.
         show: progress with the time left.
     """
@@ -65,30 +124,30 @@ def compare_fitting(
             found.append(_in_new_process({**job, "method": chosen}))
             bar.update(len(found), chosen or "float")
     yardstick, *fitted = found
-    return {
-        "model": model if not Path(model).exists() else Path(model).name,
-        "bits": bits,
-        "images": images,
-        "device": "cpu",
-        "threads": yardstick["threads"],
-        "model_bytes": yardstick["model_bytes"],
-        "float_pass": {name: yardstick[name] for name in ("pass_seconds", "peak_bytes")},
-        "rows": [_row(name, measured, yardstick) for name, measured in zip(names, fitted, strict=True)],
-        "environment": describe_environment(),
-    }
+    return FittingComparison(
+        model=model if not Path(model).exists() else Path(model).name,
+        bits=bits,
+        images=images,
+        device="cpu",
+        threads=yardstick["threads"],
+        model_bytes=yardstick["model_bytes"],
+        float_pass=FloatPass(pass_seconds=yardstick["pass_seconds"], peak_bytes=yardstick["peak_bytes"]),
+        rows=tuple(_row(name, measured, yardstick) for name, measured in zip(names, fitted, strict=True)),
+        environment=describe_environment(),
+    )
 
 
-def _row(name: str, measured: dict[str, Any], yardstick: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, measured: dict[str, Any], yardstick: dict[str, Any]) -> FittingRow:
     extra = measured["peak_bytes"] - yardstick["peak_bytes"]
-    return {
-        "method": name,
-        "fit_seconds": measured["fit_seconds"],
-        "pass_seconds": measured["pass_seconds"],
-        "passes": round(measured["fit_seconds"] / measured["pass_seconds"], 3),
-        "peak_bytes": measured["peak_bytes"],
-        "peak_ratio": round(measured["peak_bytes"] / yardstick["peak_bytes"], 4),
-        "extra_per_model_bytes": round(extra / yardstick["model_bytes"], 4),
-    }
+    return FittingRow(
+        method=name,
+        fit_seconds=measured["fit_seconds"],
+        pass_seconds=measured["pass_seconds"],
+        passes=round(measured["fit_seconds"] / measured["pass_seconds"], 3),
+        peak_bytes=measured["peak_bytes"],
+        peak_ratio=round(measured["peak_bytes"] / yardstick["peak_bytes"], 4),
+        extra_per_model_bytes=round(extra / yardstick["model_bytes"], 4),
+    )
 
 
 def _in_new_process(job: dict[str, Any]) -> dict[str, Any]:

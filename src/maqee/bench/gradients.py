@@ -5,11 +5,14 @@ Written after cuDNN attention under torch.compile gave gradients wrong by orders
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from maqee.bench.result import BenchResult
+from maqee.device import check_precision
 from maqee.environment import describe_environment
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
@@ -21,11 +24,55 @@ from maqee.training.stages import Joint
 TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2}  # of the relative difference; a wrong gradient is off by far more than 1
 
 
-def compare_gradients(
-    model: str, exits: str, batch_size: int, precision: str, device: str | None = None, image_size: int | None = None
-) -> dict[str, Any]:
-    """Gradient norms of the joint loss, eager and compiled, and the relative distance between the two gradients."""
-    runner = make_runner(precision, device)
+@dataclass(frozen=True, kw_only=True)
+class GradientComparison(BenchResult):
+    """Eager and compiled gradients of the joint loss.
+
+    Attributes:
+        model: its name.
+        exits: heads of its exits.
+        precision: fp32 or bf16.
+        batch_size: images.
+        device: where it ran.
+        eager_norm: norm of the eager gradient.
+        compiled_norm: norm of the compiled one.
+        relative_difference: distance of the two, relative to the eager norm.
+        tolerance: the most that rounding explains.
+        agree: whether the difference is within it.
+    """
+
+    model: str
+    exits: str
+    precision: str
+    batch_size: int
+    device: str
+    eager_norm: float
+    compiled_norm: float
+    relative_difference: float
+    tolerance: float
+    agree: bool
+
+
+def bench_gradients(
+    model: str = "vit-small",
+    *,
+    exits: str = "lgvit",
+    batch_size: int = 8,
+    precision: str = "bf16",
+    device: str | None = None,
+    image_size: int | None = None,
+) -> GradientComparison:
+    """Compare compiled with eager gradients of the joint loss on the machine at hand; weights and images are random.
+
+    Args:
+        model: a backbone.
+        exits: heads of its exits.
+        batch_size: images.
+        precision: "fp32" or "bf16".
+        device: the GPU if there is one.
+        image_size: input size; the model's own when left out.
+    """
+    runner = make_runner(check_precision(precision), device)
     torch.manual_seed(0)
     network = add_exits(load_backbone(model, image_size=image_size), exits).to(runner.device)
     generator = torch.Generator().manual_seed(1)
@@ -36,19 +83,19 @@ def compare_gradients(
     compile_each(network.compilable())
     compiled = _gradient(network, images, labels, runner)
     difference = float((compiled - eager).norm() / eager.norm())
-    return {
-        "model": model,
-        "exits": exits,
-        "precision": precision,
-        "batch_size": batch_size,
-        "device": runner.device.type,
-        "eager_norm": float(eager.norm()),
-        "compiled_norm": float(compiled.norm()),
-        "relative_difference": difference,
-        "tolerance": TOLERANCE[precision],
-        "agree": difference <= TOLERANCE[precision],
-        "environment": describe_environment(),
-    }
+    return GradientComparison(
+        model=model,
+        exits=exits,
+        precision=precision,
+        batch_size=batch_size,
+        device=runner.device.type,
+        eager_norm=float(eager.norm()),
+        compiled_norm=float(compiled.norm()),
+        relative_difference=difference,
+        tolerance=TOLERANCE[precision],
+        agree=difference <= TOLERANCE[precision],
+        environment=describe_environment(),
+    )
 
 
 def _gradient(network: EarlyExitModel, images: Tensor, labels: Tensor, runner: Any) -> Tensor:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from maqee.bench.result import BenchResult
 from maqee.data import ImageSet, open_source
 from maqee.data.transforms import prepare
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import backbone_of, load_network
-from maqee.io import write_json
 from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
-from maqee.quant.compare import TIE, compare
+from maqee.quant.compare import TIE, Comparison, compare
 from maqee.quant.quantize import quantize
 from maqee.quant.settings import QuantSettings
 from maqee.runs import model_folder, require_data
@@ -26,10 +27,54 @@ from maqee.runs import model_folder, require_data
 LAYER_TOLERANCE = 1e-5  # of a layer's outputs from the same input, relative to the largest
 
 
-def compare_integers(
+@dataclass(frozen=True, kw_only=True)
+class IntegerComparison(BenchResult):
+    """A model, simulated and executed on integer codes.
+
+    Attributes:
+        model: its name.
+        data: name of the test images.
+        method: quantization method.
+        bits: of weights and activations.
+        calibration_images: that grids were fitted on.
+        layer_images: of the images, how many were also compared layer by layer.
+        seed: random seed of both draws.
+        seconds: how long the comparison took.
+        comparison: where the two differ.
+    """
+
+    model: str
+    data: str
+    method: str
+    bits: str
+    calibration_images: int
+    layer_images: int
+    seed: int
+    seconds: float
+    comparison: Comparison
+
+    @property
+    def layers_agree(self) -> bool:
+        """Whether every layer's outputs from the same input are equal, but for rounding."""
+        return self.comparison.worst_layer <= LAYER_TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee bench integers --out` writes them."""
+        return {
+            **{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "comparison"},
+            **self.comparison.to_json(),
+            "compared": "simulated with executed",
+            "tie": TIE,
+            "layer_tolerance": LAYER_TOLERANCE,
+            "layers_agree": self.layers_agree,
+        }
+
+
+def bench_integers(
     model: str | Path,
     data: str,
-    path: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
     images: int = 1000,
     method: str = "repq",
     settings: QuantSettings | None = None,
@@ -38,20 +83,19 @@ def compare_integers(
     batch_size: int = 8,
     layer_images: int = 32,
     seed: int = 0,
-    out: Path | None = None,
     show: bool = True,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     resample: str | None = None,
     exif: bool | None = None,
-) -> dict[str, Any]:
+) -> IntegerComparison:
     """Quantize a model and run test images simulated and executed.
 
     Args:
         model: a preset, folder, weights file or Hub name; or a run of `maqee train`, split as in training. Of a model
             with exits every exit is compared.
-        data: a data set's name, and
-        path: where it is.
+        data: name of a data set.
+        data_root: where the data lie.
         images: test images, drawn at random.
         method: quantization method.
         settings: bits of every part.
@@ -59,9 +103,8 @@ def compare_integers(
         resize: short side before the crop; this, mean, std, resample and exif replace what the model says.
         batch_size: images at a time.
         layer_images: of the images, how many are also compared layer by layer.
-        seed: of both drawings.
-        out: JSON file for the figures.
-        show: progress.
+        seed: random seed of both draws.
+        show: progress with the time left.
         mean: of each channel, or one number for all.
         std: likewise.
         resample: the filter that scales pictures, such as "bilinear".
@@ -70,32 +113,25 @@ def compare_integers(
     network = load_network(model_folder(Path(model))).eval()
     backbone = backbone_of(network)
     preprocessing = override(backbone.preprocessing, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
-    splits = open_source(require_data(Path(model), data, path), backbone)
+    splits = open_source(require_data(Path(model), data, data_root), backbone)
     splits.test.require("labels", "classification")
     fitted = quantize(network, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
     chosen = _draw(splits.test, images, seed, preprocessing)
     start = time.perf_counter()
     with steps("simulated against executed", images, enabled=show) as bar:
         found = compare(fitted, chosen, batch_size, layer_images, bar)
-    result = {
-        "model": Path(model).stem,
-        "data": splits.test.name,
-        "method": method,
-        "bits": f"{fitted.settings.weight_bits}/{fitted.settings.act_bits}",
-        "calibration_images": calibration,
-        "layer_images": layer_images,
-        "seed": seed,
-        "compared": "simulated with executed",
-        **found.to_json(),
-        "tie": TIE,
-        "layer_tolerance": LAYER_TOLERANCE,
-        "layers_agree": found.worst_layer <= LAYER_TOLERANCE,
-        "seconds": round(time.perf_counter() - start, 1),
-        "environment": describe_environment(),
-    }
-    if out is not None:
-        write_json(out, result)
-    return result
+    return IntegerComparison(
+        model=Path(model).stem,
+        data=splits.test.name,
+        method=method,
+        bits=f"{fitted.settings.weight_bits}/{fitted.settings.act_bits}",
+        calibration_images=calibration,
+        layer_images=layer_images,
+        seed=seed,
+        seconds=round(time.perf_counter() - start, 1),
+        comparison=found,
+        environment=describe_environment(),
+    )
 
 
 def _draw(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
+from maqee.bench.result import BenchResult
 from maqee.compression.recovery import RecoveryStage
 from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
@@ -19,41 +21,76 @@ from maqee.quant.learning import start_learning
 from maqee.tasks import tasks
 
 
-def measure_recovery(
-    model: str, batch: int, repeats: int = 10, device: str | None = None, compiled: bool = True
-) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class RecoveryTiming(BenchResult):
+    """A training step, quantized and in float.
+
+    Attributes:
+        model: its name.
+        batch: images of a step.
+        compiled: whether torch.compile was used.
+        bits: of the quantized model.
+        seconds: of a step, "float" and "quantized".
+        multiple: how many times as long the quantized step takes.
+        gradient_norm: of the first quantized step, "eager" and "compiled".
+    """
+
+    model: str
+    batch: int
+    compiled: bool
+    bits: str
+    seconds: Mapping[str, float]
+    multiple: float
+    gradient_norm: Mapping[str, float]
+
+
+def bench_recovery(
+    model: str = "vit-small",
+    *,
+    batch_size: int = 256,
+    repeats: int = 10,
+    device: str | None = None,
+    compile: bool = True,
+) -> RecoveryTiming:
     """Time steps of self-distillation with straight-through rounding (W4A4), and without any, side by side.
 
     Both compute every exit, the teacher's pass, gradients and an AdamW step; in bfloat16 on a GPU.
+
+    Args:
+        model: a backbone.
+        batch_size: images of a step.
+        repeats: timed repetitions.
+        device: the GPU if there is one.
+        compile: use torch.compile on both sides.
     """
     target = pick_device(device)
     torch.manual_seed(0)
     teacher = add_exits(load_backbone(model, num_classes=100)).to(target).eval()
     size = teacher.backbone.preprocessing.image_size
-    images = torch.randn(batch, teacher.backbone.config.channels, *size, device=target)
-    labels = torch.randint(100, (batch,), device=target)
+    images = torch.randn(batch_size, teacher.backbone.config.channels, *size, device=target)
+    labels = torch.randint(100, (batch_size,), device=target)
     quantized = quantize(teacher, images[:4], "rtn")
     start_learning(quantized)
     plain = add_exits(load_backbone(model, num_classes=100)).to(target)
     assert isinstance(quantized.model, EarlyExitModel)
     norms = {"eager": _gradient_norm(_stage(quantized.model, teacher), images, labels)}
-    if compiled:
+    if compile:
         for network in (teacher, plain, quantized.model):
             compile_each(network.compilable())
     stages = {name: _stage(network, teacher) for name, network in (("float", plain), ("quantized", quantized.model))}
-    if compiled:
+    if compile:
         norms["compiled"] = _gradient_norm(stages["quantized"], images, labels)
     seconds = {name: _time(stage, images, labels, repeats) for name, stage in stages.items()}
-    return {
-        "model": model,
-        "batch": batch,
-        "compiled": compiled,
-        "bits": "W4A4",
-        "seconds": {name: round(value, 6) for name, value in seconds.items()},
-        "multiple": round(seconds["quantized"] / seconds["float"], 4),
-        "gradient_norm": {name: round(value, 5) for name, value in norms.items()},
-        "environment": describe_environment(),
-    }
+    return RecoveryTiming(
+        model=model,
+        batch=batch_size,
+        compiled=compile,
+        bits="W4A4",
+        seconds={name: round(value, 6) for name, value in seconds.items()},
+        multiple=round(seconds["quantized"] / seconds["float"], 4),
+        gradient_norm={name: round(value, 5) for name, value in norms.items()},
+        environment=describe_environment(),
+    )
 
 
 def _stage(network: EarlyExitModel, teacher: EarlyExitModel) -> RecoveryStage:

@@ -6,12 +6,14 @@ for the bits as they are and one for each block with another width; it is run to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from maqee.apq import BlockBits, SearchOptions
-from maqee.bench.threshold_search import search_speed
+from maqee.bench.result import BenchResult
+from maqee.bench.threshold_search import ThresholdTiming, search_speed
 from maqee.bench.timing import time_together
 from maqee.compression.model_measure import ModelMeasure
 from maqee.device import pick_device
@@ -25,8 +27,57 @@ from maqee.tasks import tasks
 FIT_IMAGES = 8  # how well the grids fit does not change what they cost
 
 
-def search_cost(
+@dataclass(frozen=True)
+class StepTiming:
+    """What a step costs: passes over the calibration images, seconds, and seconds as a multiple of a pass."""
+
+    passes: float
+    seconds: float
+    of_a_pass: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTiming(BenchResult):
+    """One step of the search for bits.
+
+    Attributes:
+        model: its name.
+        exits: heads of its exits.
+        method: quantization method.
+        samples: calibration images.
+        scored: those of them that single blocks are run on.
+        blocks: depth of the model.
+        device: where it ran.
+        threads: of the processor.
+        pass_seconds: one calibration pass.
+        step: one step of the search.
+        plain: the same by running the whole model anew for every block.
+        arrays: searches for thresholds on arrays.
+    """
+
+    model: str
+    exits: str
+    method: str
+    samples: int
+    scored: int
+    blocks: int
+    device: str
+    threads: int
+    pass_seconds: float
+    step: StepTiming
+    plain: StepTiming
+    arrays: ThresholdTiming
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; the environment stands there once."""
+        values = super().to_json()
+        del values["arrays"]["environment"]
+        return values
+
+
+def bench_search(
     model: str = "vit-tiny",
+    *,
     exits: str = "lgvit",
     samples: int = 128,
     scored: int | None = None,
@@ -35,7 +86,7 @@ def search_cost(
     threads: int | None = None,
     device: str | None = None,
     array_samples: int = 10_000,
-) -> dict[str, Any]:
+) -> SearchTiming:
     """Time one step of the search, one calibration pass and the plain way; weights and images are random.
 
     Args:
@@ -45,7 +96,7 @@ def search_cost(
         scored: images that single blocks are run on; half of the samples when left out, as `maqee compress` does.
         method: quantization method.
         repeats: times that pass and step are timed, in turns; the plain way is timed once.
-        threads: of the processor.
+        threads: number of processor threads; torch's own choice when left out.
         device: the GPU if there is one.
         array_samples: samples of the searches on arrays that are timed beside.
     """
@@ -63,21 +114,21 @@ def search_cost(
 
     passes, steps = time_together([lambda: calibration_pass(measure, bits), step], target, repeats, warm_up=1)
     [plain] = time_together([lambda: plain_step(measure, bits)], target, 1, warm_up=0)
-    return {
-        "model": model,
-        "exits": exits,
-        "method": method,
-        "samples": samples,
-        "scored": measure.scored,
-        "blocks": measure.depth,
-        "device": target.type,
-        "threads": torch.get_num_threads(),
-        "pass_seconds": passes,
-        "step": {"passes": counted[-1], "seconds": steps, "of_a_pass": steps / passes},
-        "plain": {"passes": measure.depth + 1, "seconds": plain, "of_a_pass": plain / passes},
-        "arrays": {name: value for name, value in search_speed(array_samples).items() if name != "environment"},
-        "environment": describe_environment(),
-    }
+    return SearchTiming(
+        model=model,
+        exits=exits,
+        method=method,
+        samples=samples,
+        scored=measure.scored,
+        blocks=measure.depth,
+        device=target.type,
+        threads=torch.get_num_threads(),
+        pass_seconds=passes,
+        step=StepTiming(counted[-1], steps, steps / passes),
+        plain=StepTiming(measure.depth + 1, plain, plain / passes),
+        arrays=search_speed(array_samples),
+        environment=describe_environment(),
+    )
 
 
 @torch.inference_mode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,41 @@ from maqee.apq.choose import choose_thresholds
 from maqee.apq.exact import exact_search
 from maqee.apq.objective import ExitProblem
 from maqee.apq.thresholds import coordinate_search, evaluated, every_candidate, grid_candidates, sweep
+from maqee.bench.result import BenchResult
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 
 
-def search_speed(samples: int = 10_000, exits: int = 4, seed: int = 0, repeats: int = 5) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class ThresholdTiming(BenchResult):
+    """Searches for thresholds on arrays: seconds, and the objective that each reaches.
+
+    Attributes:
+        samples: rows of the arrays.
+        exits: columns of the arrays.
+        grid_sweep_seconds: one sweep over all exits on the grid of hundredths.
+        every_value_sweep_seconds: one sweep over every value that makes a difference.
+        coordinate_search_seconds: a whole coordinate search.
+        several_starts_seconds: the same from several starts.
+        exact_seconds: the best of all on the grid.
+        coordinate_objective: what coordinate search finds.
+        several_starts_objective: what several starts find.
+        exact_objective: the optimum.
+    """
+
+    samples: int
+    exits: int
+    grid_sweep_seconds: float
+    every_value_sweep_seconds: float
+    coordinate_search_seconds: float
+    several_starts_seconds: float
+    exact_seconds: float
+    coordinate_objective: float
+    several_starts_objective: float
+    exact_objective: float
+
+
+def search_speed(samples: int = 10_000, exits: int = 4, seed: int = 0, repeats: int = 5) -> ThresholdTiming:
     """Seconds of one coordinate sweep, of whole searches and of the exact one on random samples, and what they find.
 
     Sweeps are timed with the samples sorted already, as they are from the second sweep on.
@@ -31,19 +62,19 @@ def search_speed(samples: int = 10_000, exits: int = 4, seed: int = 0, repeats: 
     before = time.perf_counter()
     best = exact_search(problem)
     exact_seconds = time.perf_counter() - before
-    return {
-        "samples": samples,
-        "exits": exits,
-        "grid_sweep_seconds": _median(lambda: sweep(problem, start, grid_candidates), repeats),
-        "every_value_sweep_seconds": _median(lambda: sweep(problem, start, every_candidate), repeats),
-        "coordinate_search_seconds": _median(lambda: coordinate_search(problem, start.thresholds), repeats),
-        "several_starts_seconds": _median(lambda: choose_thresholds(problem, start.thresholds), repeats),
-        "exact_seconds": exact_seconds,
-        "coordinate_objective": found.objective,
-        "several_starts_objective": chosen.objective,
-        "exact_objective": best.objective,
-        "environment": describe_environment(),
-    }
+    return ThresholdTiming(
+        samples=samples,
+        exits=exits,
+        grid_sweep_seconds=_median(lambda: sweep(problem, start, grid_candidates), repeats),
+        every_value_sweep_seconds=_median(lambda: sweep(problem, start, every_candidate), repeats),
+        coordinate_search_seconds=_median(lambda: coordinate_search(problem, start.thresholds), repeats),
+        several_starts_seconds=_median(lambda: choose_thresholds(problem, start.thresholds), repeats),
+        exact_seconds=exact_seconds,
+        coordinate_objective=found.objective,
+        several_starts_objective=chosen.objective,
+        exact_objective=best.objective,
+        environment=describe_environment(),
+    )
 
 
 def random_problem(samples: int, exits: int, seed: int = 0) -> ExitProblem:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,9 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from maqee.apq.cost import total_macs, utilization
+from maqee.bench.result import BenchResult
 from maqee.bench.timing import time_together
-from maqee.device import pick_device
+from maqee.device import check_precision, pick_device
 from maqee.environment import describe_environment
 from maqee.exits import Policy, add_exits
 from maqee.models import load_backbone
@@ -22,25 +24,89 @@ from maqee.models.compiling import compile_each
 from maqee.processor import check_reduced_precision
 from maqee.runtime import use_cuda_graphs
 
+MEAN_EXITS = (6.0, 7.26, 9.0)
 
-def compare_throughput(
-    model: str,
-    exits: str,
-    batch_size: int,
-    mean_exits: list[float],
-    precision: str,
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputRow:
+    """One policy against full depth.
+
+    Attributes:
+        mean_exit: mean block after which images leave.
+        exit_mass: share of the images that leaves at each exit and at full depth.
+        full_depth_images_per_second: of the backbone without exits.
+        images_per_second: of the model that stops.
+        speedup: ratio of the two.
+        ideal_speedup: ratio of multiply-accumulates, heads included.
+        share_of_ideal: how much of it is reached.
+    """
+
+    mean_exit: float
+    exit_mass: tuple[float, ...]
+    full_depth_images_per_second: float
+    images_per_second: float
+    speedup: float
+    ideal_speedup: float
+    share_of_ideal: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputComparison(BenchResult):
+    """Early exit, executed, against full depth.
+
+    Attributes:
+        model: its name.
+        exits: heads of its exits.
+        batch_size: images.
+        precision: fp32 or bf16.
+        compiled: whether both sides were compiled.
+        cuda_graphs: whether graphs were replayed between exits.
+        device: where it ran.
+        executed: True; nothing is simulated here.
+        rows: one a policy.
+    """
+
+    model: str
+    exits: str
+    batch_size: int
+    precision: str
+    compiled: bool
+    cuda_graphs: bool
+    device: str
+    executed: bool = True
+    rows: tuple[ThroughputRow, ...]
+
+
+def bench_exits(
+    model: str = "vit-small",
+    *,
+    exits: str = "lgvit",
+    batch_size: int = 256,
+    mean_exits: Sequence[float] = MEAN_EXITS,
+    precision: str = "bf16",
     device: str | None = None,
     compile: bool = True,
     graphs: bool = True,
     repeats: int = 20,
-) -> dict[str, Any]:
+) -> ThroughputComparison:
     """Images a second of `run` under policies with given mean exits, and of the same backbone at full depth.
 
     Weights are random, so thresholds are set on the very batch that is timed, such that the wanted shares leave; all
     of `run` is executed. "ideal" is the ratio of multiply-accumulates, heads included.
+
+    Args:
+        model: a backbone.
+        exits: heads of its exits.
+        batch_size: images.
+        mean_exits: wanted mean blocks after which images leave.
+        precision: "fp32" or "bf16".
+        device: the GPU if there is one.
+        compile: use torch.compile on both sides.
+        graphs: replay CUDA graphs between exits, on a GPU.
+        repeats: timed repetitions.
     """
     target = pick_device(device)
-    check_reduced_precision(precision, target)
+    check_reduced_precision(check_precision(precision), target)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
     network = add_exits(load_backbone(model), exits).to(target, dtype).eval()
@@ -65,28 +131,27 @@ def compare_throughput(
             times = time_together(jobs, target, repeats)
         ratio = times[0] / times[1]
         rows.append(
-            {
-                "mean_exit": float(mass @ np.asarray(network.exit_blocks)),
-                "exit_mass": mass.tolist(),
-                "full_depth_images_per_second": batch_size / times[0],
-                "images_per_second": batch_size / times[1],
-                "speedup": ratio,
-                "ideal_speedup": ideal,
-                "share_of_ideal": ratio / ideal,
-            }
+            ThroughputRow(
+                mean_exit=float(mass @ np.asarray(network.exit_blocks)),
+                exit_mass=tuple(mass.tolist()),
+                full_depth_images_per_second=batch_size / times[0],
+                images_per_second=batch_size / times[1],
+                speedup=ratio,
+                ideal_speedup=ideal,
+                share_of_ideal=ratio / ideal,
+            )
         )
-    return {
-        "model": model,
-        "exits": exits,
-        "batch_size": batch_size,
-        "precision": precision,
-        "compiled": compile,
-        "cuda_graphs": graphs and target.type == "cuda",
-        "device": target.type,
-        "executed": True,
-        "rows": rows,
-        "environment": describe_environment(),
-    }
+    return ThroughputComparison(
+        model=model,
+        exits=exits,
+        batch_size=batch_size,
+        precision=precision,
+        compiled=compile,
+        cuda_graphs=graphs and target.type == "cuda",
+        device=target.type,
+        rows=tuple(rows),
+        environment=describe_environment(),
+    )
 
 
 def mass_for_mean(blocks: tuple[int, ...], mean: float) -> np.ndarray:

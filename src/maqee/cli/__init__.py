@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,6 +22,7 @@ from maqee.cli import (
     demo,
     diagnose,
     evaluate,
+    exits,
     list_,
     predict,
     quantize,
@@ -29,18 +31,39 @@ from maqee.cli import (
     train,
     what,
 )
+from maqee.cli.errors import translate
 from maqee.errors import MaqeeError
 from maqee.threads import wait_passively
 
 app = typer.Typer(
     name="maqee",
-    help="Cheap vision transformers: early exits and mixed precision, chosen together.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from maqee.environment import version
+
+        typer.echo(f"maqee {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Cheap vision transformers: early exits and mixed precision, chosen together."""
+
+
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("exits")(exits.exits)
 app.command("eval")(evaluate.evaluate)
 app.command("quantize")(quantize.quantize)
 app.command("compress")(compress.compress)
@@ -67,7 +90,7 @@ def main() -> None:
     try:
         app()
     except MaqeeError as error:
-        errors.print(Text.assemble(("error: ", "bold red"), str(error)))
+        errors.print(Text.assemble(("error: ", "bold red"), translate(str(error))))
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == 130:  # what the framework makes of Ctrl-C

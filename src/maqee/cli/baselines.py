@@ -6,40 +6,61 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, Figures, TrainedData, TrainedModel, TrainedTask
+from maqee.cli.options import (
+    QUANTIZATION,
+    Bits,
+    DataRoot,
+    Device,
+    Figures,
+    FitImages,
+    Json,
+    KnownData,
+    Methods,
+    Seed,
+    Task,
+    TrainedRun,
+    split_words,
+)
+from maqee.cli.output import deliver
 
 
 def baselines(
-    model: TrainedModel,
-    data: TrainedData,
+    run: TrainedRun,
+    method: Methods = "repq,erq,mptq",
+    bits: Bits = "W4A4",
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Calibration images for mptq, which spreads as many weight bits by its own choice.",
+            show_default="1024",
+            min=1,
+            rich_help_panel=QUANTIZATION,
+        ),
+    ] = None,
+    fit_images: FitImages = None,
+    data: KnownData = None,
     data_root: DataRoot = None,
-    task: TrainedTask = None,
-    methods: Annotated[str, typer.Option(help="Quantization methods, separated by commas.")] = "repq,erq,mptq",
-    bits: Annotated[int, typer.Option(help="Weight bits of every block; mptq spreads as many by its own choice.")] = 4,
-    samples: Annotated[int, typer.Option(help="Calibration images for mptq's choice of bits.")] = 1024,
-    fit_images: Annotated[int, typer.Option(help="Calibration images that grids are fitted on.")] = 32,
-    seed: Annotated[int, typer.Option(help="Of the draw of calibration images.")] = 0,
-    out: Figures = None,
+    task: Task = None,
+    seed: Seed = None,
     device: Device = None,
+    out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
-    from maqee.compression import CompressOptions
     from maqee.compression.baselines import baselines as compare_baselines
-    from maqee.io import write_json
-    from maqee.quant import QuantSettings
+    from maqee.compression.config import read_compress_config
+    from maqee.evaluation.quantization_cases import parse_widths
     from maqee.report.tables import baseline_table
 
-    options = CompressOptions(
-        task=task,
-        fit_images=fit_images,
-        quantization=QuantSettings(weight_bits=bits),
-        samples=samples,
-        scored=max(1, samples // 2),
-        seed=seed,
-    )
-    found = compare_baselines(model, methods.split(","), data=data, data_root=data_root, options=options, device=device)
-    result = found.to_json()
-    typer.echo(baseline_table(result))
-    if out is not None:
-        write_json(out, result)
-        typer.echo(f"Written to {out}.")
+    weight_bits, act_bits = parse_widths(bits)
+    wanted = {
+        "options.task": task,
+        "options.fit_images": fit_images,
+        "options.samples": samples,
+        "options.seed": seed,
+        "options.quantization.weight_bits": weight_bits,
+        "options.quantization.act_bits": act_bits,
+    }
+    options = read_compress_config(values=wanted).options
+    found = compare_baselines(run, split_words(method), data=data, data_root=data_root, options=options, device=device)
+    deliver(found, baseline_table, json, out)

@@ -2,229 +2,236 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, Exif, Figures, Mean, Resample, Resize, Std, parse_numbers
+from maqee.cli.options import (
+    DATA,
+    MODEL,
+    QUANTIZATION,
+    RUNNING,
+    AnyModel,
+    Bits,
+    DataRoot,
+    Device,
+    Exif,
+    Exits,
+    Figures,
+    Json,
+    Mean,
+    Method,
+    Precision,
+    Repeats,
+    Resample,
+    Resize,
+    Std,
+    Threads,
+    parse_numbers,
+    split_words,
+)
+from maqee.cli.output import deliver
 
 app = typer.Typer(
     help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery.",
     no_args_is_help=True,
 )
 
-Model = Annotated[str, typer.Option(help="Preset, folder, weights file or Hub name.")]
-Exits = Annotated[str, typer.Option(help="lgvit, vit-ee, or one head kind for all exits.")]
+Compile = Annotated[bool, typer.Option(help="Use torch.compile on both sides.", rich_help_panel=RUNNING)]
 
 
 @app.command()
 def gradients(
-    model: Model = "vit-small",
+    model: AnyModel = "vit-small",
     exits: Exits = "lgvit",
-    batch: Annotated[int, typer.Option(help="Images.", min=2)] = 8,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
+    batch: Annotated[int, typer.Option(help="Number of images.", min=2, rich_help_panel=RUNNING)] = 8,
+    precision: Precision = "bf16",
     device: Device = None,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Compare compiled with eager gradients; exit code 1 if they disagree. Run it before a long training."""
-    from maqee.bench.gradients import compare_gradients
+    from maqee.bench.gradients import bench_gradients
+    from maqee.report.bench_tables import gradients_line
 
-    result = compare_gradients(model, exits, batch, _precision(precision), device)
-    typer.echo(
-        f"{model} with {exits} exits, {precision}, {result['device']}: gradient norm {result['eager_norm']:.4f} eager, "
-        f"{result['compiled_norm']:.4f} compiled, relative difference {result['relative_difference']:.2e}: "
-        f"{'they agree' if result['agree'] else 'WRONG'}"
-    )
-    _write(out, result)
-    if not result["agree"]:
+    found = bench_gradients(model, exits=exits, batch_size=batch, precision=precision, device=device)
+    deliver(found, gradients_line, json, out)
+    if not found.agree:
         raise typer.Exit(1)
 
 
 @app.command()
 def exits(
-    model: Model = "vit-small",
+    model: AnyModel = "vit-small",
     exits: Exits = "lgvit",
-    batch: Annotated[int, typer.Option(help="Images.", min=1)] = 256,
-    mean_exit: Annotated[list[float] | None, typer.Option(help="Mean exit depth; may be repeated.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "bf16",
-    compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
-    graphs: Annotated[bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.")] = True,
-    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 20,
+    batch: Annotated[int, typer.Option(help="Number of images.", min=1, rich_help_panel=RUNNING)] = 256,
+    mean_exit: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Mean block after which images leave; repeatable.",
+            show_default="6, 7.26, 9",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    precision: Precision = "bf16",
+    compile: Compile = True,
+    graphs: Annotated[
+        bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.", rich_help_panel=RUNNING)
+    ] = True,
+    repeats: Repeats = 20,
     device: Device = None,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Time executed early exit against full depth, side by side."""
-    from maqee.bench.throughput import compare_throughput
+    from maqee.bench.throughput import MEAN_EXITS, bench_exits
+    from maqee.report.bench_tables import exits_table
 
-    wanted = mean_exit or [6.0, 7.26, 9.0]
-    result = compare_throughput(model, exits, batch, wanted, _precision(precision), device, compile, graphs, repeats)
-    typer.echo(f"{model}, {exits} exits, batch {batch}, {precision}, {result['device']}, executed")
-    typer.echo(f"{'mean exit':>10}{'full img/s':>12}{'exit img/s':>12}{'speed-up':>10}{'ideal':>8}{'reached':>9}")
-    for row in result["rows"]:
-        typer.echo(
-            f"{row['mean_exit']:>10.2f}{row['full_depth_images_per_second']:>12.0f}{row['images_per_second']:>12.0f}"
-            f"{row['speedup']:>10.2f}{row['ideal_speedup']:>8.2f}{row['share_of_ideal']:>9.1%}"
-        )
-    _write(out, result)
+    found = bench_exits(
+        model,
+        exits=exits,
+        batch_size=batch,
+        mean_exits=mean_exit or MEAN_EXITS,
+        precision=precision,
+        device=device,
+        compile=compile,
+        graphs=graphs,
+        repeats=repeats,
+    )
+    deliver(found, exits_table, json, out)
 
 
 @app.command()
 def quantize(
-    model: Model = "vit-base",
-    methods: Annotated[str | None, typer.Option(help="Methods with commas between them; all when left out.")] = None,
-    bits: Annotated[str, typer.Option(help="Weight and activation bits, e.g. W4A4.")] = "W4A4",
-    images: Annotated[int, typer.Option(help="Calibration images.", min=1)] = 32,
-    threads: Annotated[int | None, typer.Option(help="Of the processor; torch's own choice when left out.")] = None,
-    repeats: Annotated[int, typer.Option(help="Full-precision passes before and after fitting.", min=1)] = 3,
+    model: AnyModel = "vit-base",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Quantization methods with commas between them; all when left out.", rich_help_panel=QUANTIZATION
+        ),
+    ] = None,
+    bits: Bits = "W4A4",
+    images: Annotated[int, typer.Option(help="Calibration images.", min=1, rich_help_panel=QUANTIZATION)] = 32,
+    threads: Threads = None,
+    repeats: Annotated[
+        int, typer.Option(help="Full-precision passes before and after fitting.", min=1, rich_help_panel=RUNNING)
+    ] = 3,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
-    from maqee.bench.fitting import compare_fitting
+    from maqee.bench.fitting import bench_quantize
+    from maqee.report.bench_tables import fitting_table
 
-    names = [name.strip() for name in methods.split(",")] if methods is not None else None
-    result = compare_fitting(model, names, bits, images, threads, repeats)
-    base, gib = result["float_pass"], 2**30
-    typer.echo(f"{result['model']}, {bits}, {images} images, {result['threads']} threads of the processor")
-    typer.echo(f"{'method':<12}{'fit s':>9}{'pass s':>9}{'passes':>9}{'peak GiB':>10}{'ratio':>8}{'extra / model':>15}")
-    typer.echo(f"{'float':<12}{'':>9}{base['pass_seconds']:>9.2f}{1:>9.2f}{base['peak_bytes'] / gib:>10.2f}{1:>8.2f}")
-    for row in result["rows"]:
-        typer.echo(
-            f"{row['method']:<12}{row['fit_seconds']:>9.2f}{row['pass_seconds']:>9.2f}{row['passes']:>9.2f}"
-            f"{row['peak_bytes'] / gib:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
-        )
-    _write(out, result)
+    names = None if method is None else split_words(method)
+    found = bench_quantize(model, method=names, bits=bits, images=images, threads=threads, repeats=repeats)
+    deliver(found, fitting_table, json, out)
 
 
 @app.command()
 def recovery(
-    model: Model = "vit-small",
-    batch: Annotated[int, typer.Option(help="Images.", min=1)] = 256,
-    repeats: Annotated[int, typer.Option(help="Timed steps.", min=1)] = 10,
-    compile: Annotated[bool, typer.Option(help="Use torch.compile on both sides.")] = True,
+    model: AnyModel = "vit-small",
+    batch: Annotated[int, typer.Option(help="Images of a training step.", min=1, rich_help_panel=RUNNING)] = 256,
+    repeats: Repeats = 10,
+    compile: Compile = True,
     device: Device = None,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Time a training step of a quantized model against the same step in float, side by side."""
-    from maqee.bench.recovery_step import measure_recovery
+    from maqee.bench.recovery_step import bench_recovery
+    from maqee.report.bench_tables import recovery_line
 
-    result = measure_recovery(model, batch, repeats, device, compile)
-    seconds = result["seconds"]
-    typer.echo(
-        f"{model}, batch {batch}: a step takes {1000 * seconds['float']:.1f} ms in float and "
-        f"{1000 * seconds['quantized']:.1f} ms quantized, {result['multiple']:.2f} times as long; "
-        f"gradient norm {result['gradient_norm']}"
-    )
-    _write(out, result)
+    found = bench_recovery(model, batch_size=batch, repeats=repeats, device=device, compile=compile)
+    deliver(found, recovery_line, json, out)
 
 
 @app.command()
 def search(
-    model: Model = "vit-tiny",
+    model: AnyModel = "vit-tiny",
     exits: Exits = "lgvit",
-    samples: Annotated[int, typer.Option(help="Calibration images.", min=2)] = 128,
+    samples: Annotated[int, typer.Option(help="Calibration images.", min=2, rich_help_panel=RUNNING)] = 128,
     scored: Annotated[
-        int | None, typer.Option(help="Images that single blocks are run on; half of them when left out.", min=1)
+        int | None,
+        typer.Option(
+            help="Images that single blocks are run on; half of the samples when left out.",
+            min=1,
+            rich_help_panel=RUNNING,
+        ),
     ] = None,
-    method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "erq",
-    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 3,
-    threads: Annotated[
-        int | None, typer.Option(help="Of the processor; torch's own choice when left out.", min=1)
-    ] = None,
+    method: Method = "erq",
+    repeats: Repeats = 3,
+    threads: Threads = None,
     device: Device = None,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
-    from maqee.bench.search_step import search_cost
+    from maqee.bench.search_step import bench_search
+    from maqee.report.bench_tables import search_step_table
 
-    result = search_cost(model, exits, samples, scored, method, repeats, threads, device)
-    typer.echo(
-        f"{model} by {method}, {samples} images, {result['scored']} for single blocks, {result['device']}, "
-        f"{result['threads']} threads"
+    found = bench_search(
+        model,
+        exits=exits,
+        samples=samples,
+        scored=scored,
+        method=method,
+        repeats=repeats,
+        threads=threads,
+        device=device,
     )
-    typer.echo(f"{'':<28}{'passes':>8}{'seconds':>10}{'of a pass':>11}")
-    typer.echo(f"{'calibration pass':<28}{1:>8}{result['pass_seconds']:>10.2f}{1:>11.2f}")
-    for name, key in (("one step of the search", "step"), ("running the model anew", "plain")):
-        row = result[key]
-        typer.echo(f"{name:<28}{row['passes']:>8.3g}{row['seconds']:>10.2f}{row['of_a_pass']:>11.2f}")
-    arrays = result["arrays"]
-    typer.echo(
-        f"On arrays of {arrays['samples']} samples and {arrays['exits']} exits: a sweep of thresholds "
-        f"{1000 * arrays['grid_sweep_seconds']:.2f} ms, the exact optimum {arrays['exact_seconds']:.2f} s"
-    )
-    _write(out, result)
+    deliver(found, search_step_table, json, out)
 
 
 @app.command()
 def integers(
-    model: Annotated[str, typer.Option(help="Preset, folder, weights file, Hub name, or a run of `maqee train`.")],
-    data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).")],
+    model: AnyModel,
+    data: Annotated[str, typer.Option(help="Data set (see `maqee ls`).", rich_help_panel=DATA)],
     data_root: DataRoot = None,
-    images: Annotated[int, typer.Option(help="Test images.", min=1)] = 1000,
-    method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "repq",
+    images: Annotated[int, typer.Option(help="Number of test images.", min=1, rich_help_panel=DATA)] = 1000,
     resize: Resize = None,
     mean: Mean = None,
     std: Std = None,
     resample: Resample = None,
     exif: Exif = None,
+    method: Method = "repq",
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Run a 4-bit model simulated and executed on int32 sums, and compare the answers."""
-    from maqee.bench.integers import compare_integers
+    from maqee.bench.integers import bench_integers
+    from maqee.report.bench_tables import integers_line
 
-    result = compare_integers(
+    found = bench_integers(
         model,
         data,
-        data_root,
-        images,
-        method,
+        data_root=data_root,
+        images=images,
+        method=method,
         resize=resize,
         mean=parse_numbers(mean, "--mean"),
         std=parse_numbers(std, "--std"),
         resample=resample,
         exif=exif,
-        out=out,
     )
-    typer.echo(
-        f"{result['model']}, {method} {result['bits']}, {images} images: simulated and executed agree on "
-        f"{result['agreement']:.2%}; worst layer {result['worst_layer']:.1e}"
-    )
+    deliver(found, integers_line, json, out)
 
 
 @app.command()
 def neighbour(
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="key=value for the demo's recipe, e.g. stages.0.epochs=2.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Other values for the demo's recipe, e.g. stages.0.epochs=2."),
     ] = None,
     neighbours: Annotated[
-        int | None, typer.Option(help="Busy programs; all cores but one when left out.", min=1)
+        int | None,
+        typer.Option(help="Number of busy programs; all cores but one when left out.", min=1, rich_help_panel=RUNNING),
     ] = None,
     out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Time the demo on the machine as it is, and once more beside busy programs."""
-    from maqee.bench.neighbour import measure_neighbour
+    from maqee.bench.neighbour import bench_neighbour
+    from maqee.report.bench_tables import neighbour_line
 
-    result = measure_neighbour(overrides or [], neighbours)
-    alone, beside = result["alone"], result["beside"]
-    typer.echo(
-        f"The demo takes {alone['seconds']:.1f} s alone (load {alone['load_before'][0]:.1f} before it) and "
-        f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
-        f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
-    )
-    _write(out, result)
-
-
-def _precision(text: str) -> str:
-    from maqee.errors import MaqeeError
-
-    if text not in ("fp32", "bf16"):
-        raise MaqeeError(f"--precision {text!r} is not one of fp32, bf16.")
-    return text
-
-
-def _write(out: Path | None, result: dict[str, Any]) -> None:
-    from maqee.io import write_json
-
-    if out is not None:
-        write_json(out, result)
-        typer.echo(f"Written to {out}.")
+    deliver(bench_neighbour(overrides or (), neighbours=neighbours), neighbour_line, json, out)

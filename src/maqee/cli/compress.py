@@ -3,97 +3,228 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, MaxBops, MaxDrop, MinAccuracy, TrainedData, TrainedModel, TrainedTask
+from maqee.cli.options import (
+    ASK,
+    GUARANTEE,
+    OUTPUT,
+    QUANTIZATION,
+    SEARCH,
+    TRAINING,
+    Classifier,
+    DataRoot,
+    Device,
+    FitImages,
+    Json,
+    KnownData,
+    Layers,
+    MaxBops,
+    MaxDrop,
+    MinAccuracy,
+    Patch,
+    Seed,
+    Task,
+    TrainedRun,
+)
+
+EVERYTHING = "Every other option"
 
 
 def compress(
-    model: TrainedModel,
-    data: TrainedData,
-    out: Annotated[Path, typer.Option(help="New folder for plan, trace and model.")],
-    data_root: DataRoot = None,
-    task: TrainedTask = None,
-    method: Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).")] = "erq",
-    avg_bits: Annotated[float, typer.Option(help="Average weight bits of the blocks.")] = 4.0,
+    run: TrainedRun,
+    *,
+    avg_bits: Annotated[
+        float | None,
+        typer.Option(help="Average weight bits of the blocks.", show_default="4", rich_help_panel=ASK),
+    ] = None,
     max_bops: MaxBops = None,
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
-    solver: Annotated[str, typer.Option(help="coordinate (the paper's) or exact, for thresholds and bits.")] = (
-        "coordinate"
-    ),
-    lambda_outer: Annotated[float, typer.Option(help="Price of cost when thresholds are chosen.")] = 0.5,
+    solver: Annotated[
+        str | None,
+        typer.Option(
+            help="coordinate (the paper's) or exact, for thresholds and bits.",
+            show_default="coordinate",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    lambda_outer: Annotated[
+        float | None,
+        typer.Option(help="Price of cost when thresholds are chosen.", show_default="0.5", rich_help_panel=SEARCH),
+    ] = None,
     max_swaps: Annotated[
-        int | None, typer.Option(help="Swaps of bits to try; 0 keeps them uniform. Twice the blocks when left out.")
+        int | None,
+        typer.Option(
+            help="Swaps of bits to try; 0 keeps the bits uniform.",
+            show_default="twice the number of blocks",
+            min=0,
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
-    patch: Annotated[str, typer.Option(help="Bits of the patch embedding, as 8/8, or float.")] = "float",
-    classifier: Annotated[
-        str, typer.Option(help="Bits of the final classifier (of a detector: both final heads), likewise.")
-    ] = "float",
     samples: Annotated[
-        int, typer.Option(help="Calibration images that risks are measured on, or as many as there are.")
-    ] = 1024,
-    fit_images: Annotated[int, typer.Option(help="Further calibration images that grids are fitted on.")] = 32,
-    recover: Annotated[int, typer.Option(help="Training steps at the end; 0 is none.")] = 0,
-    recover_swaps: Annotated[int, typer.Option(help="Training steps after every swap of bits.")] = 0,
-    batch: Annotated[int | None, typer.Option(help="Images of a training step; 256, fewer if they are large.")] = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate of recovery.")] = 1e-4,
+        int | None,
+        typer.Option(
+            help="Calibration images that risks and thresholds are measured on, or as many as there are.",
+            show_default="1024",
+            min=1,
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Quantization method (see `maqee ls`).", show_default="erq", rich_help_panel=QUANTIZATION),
+    ] = None,
+    patch: Patch = None,
+    classifier: Classifier = None,
+    layer: Layers = None,
+    fit_images: FitImages = None,
+    recover: Annotated[
+        int | None,
+        typer.Option(help="Training steps at the end.", show_default="0: none", min=0, rich_help_panel=TRAINING),
+    ] = None,
+    recover_swaps: Annotated[
+        int | None,
+        typer.Option(
+            help="Training steps after every swap of bits.", show_default="0: none", min=0, rich_help_panel=TRAINING
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Images of a training step.",
+            show_default="256, fewer if they are large",
+            min=1,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Peak learning rate.", show_default="0.0001", rich_help_panel=TRAINING)
+    ] = None,
     exit_weights: Annotated[
-        str, typer.Option(help="Weights of exits in recovery: mass (of the policy) or depth.")
-    ] = "mass",
-    bf16: Annotated[bool, typer.Option("--bf16", help="Train in bfloat16, compiled.")] = False,
+        str | None,
+        typer.Option(
+            help="Weights of exits in the loss: mass (of the images that leave there) or depth.",
+            show_default="mass",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    bf16: Annotated[
+        bool, typer.Option("--bf16", help="Train in bfloat16, compiled.", rich_help_panel=TRAINING)
+    ] = False,
     risk: Annotated[
-        str | None, typer.Option(help="Promise a small gap to full depth: crc, ucb or ltt, with --epsilon.")
+        str | None,
+        typer.Option(
+            help="Promise a small gap to full depth: crc, ucb or ltt, with --epsilon.", rich_help_panel=GUARANTEE
+        ),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The gap that --risk may leave.")] = None,
-    delta: Annotated[float, typer.Option(help="Probability with which ucb and ltt may fail.")] = 0.1,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Largest gap to full depth, e.g. 0.02.", rich_help_panel=GUARANTEE)
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability with which a promise of ucb or ltt may fail.",
+            show_default="0.1",
+            rich_help_panel=GUARANTEE,
+        ),
+    ] = None,
     risk_loss: Annotated[
-        str | None, typer.Option(help="zero-one or brier, for classification; other tasks use 1 - score.")
+        str | None,
+        typer.Option(
+            help="zero-one or brier, for classification; other tasks use 1 - score.", rich_help_panel=GUARANTEE
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            help="Options in the sections budget, search and options; or request.json of a run, to repeat it.",
+            rich_help_panel=EVERYTHING,
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="One such option, e.g. search.alpha=0.5 or just alpha=0.5; repeatable, stronger than the file.",
+            rich_help_panel=EVERYTHING,
+        ),
+    ] = None,
+    data: KnownData = None,
+    data_root: DataRoot = None,
+    task: Task = None,
+    seed: Seed = None,
     device: Device = None,
+    out: Annotated[Path, typer.Option(help="New folder for plan, trace and model.", rich_help_panel=OUTPUT)],
+    json: Json = False,
 ) -> None:
     """Choose bits and thresholds together, and write a plan and a quantized model that follows it.
 
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
-    from maqee.apq import Budget, SearchOptions
-    from maqee.compression import CompressOptions, RecoverySettings
     from maqee.compression import compress as compress_run
-    from maqee.compression.promise import risk_options
-    from maqee.quant import QuantSettings
-    from maqee.quant.settings import parse_bits
-    from maqee.report.tables import plan_table
+    from maqee.compression.config import read_compress_config
+    from maqee.quant.settings import parse_override
 
-    precision = "bf16" if bf16 else "fp32"
-    recovery = RecoverySettings(batch_size=batch, lr=lr, weights=exit_weights, precision=precision, compile=bf16)  # type: ignore[arg-type]
+    flags: dict[str, Any] = {
+        "budget.average_bits": avg_bits,
+        "budget.max_bops": max_bops,
+        "budget.min_metric": min_accuracy,
+        "budget.max_drop": max_drop,
+        "search.solver": solver,
+        "search.lambda_outer": lambda_outer,
+        "search.max_swaps": max_swaps,
+        "search.recovery_steps": recover_swaps,
+        "options.method": method,
+        "options.task": task,
+        "options.quantization.patch": patch,
+        "options.quantization.classifier": classifier,
+        "options.quantization.overrides": None if not layer else [_as_pair(*parse_override(text)) for text in layer],
+        "options.fit_images": fit_images,
+        "options.samples": samples,
+        "options.recovery_steps": recover,
+        "options.recovery.batch_size": batch,
+        "options.recovery.lr": lr,
+        "options.recovery.weights": exit_weights,
+        "options.recovery.precision": "bf16" if bf16 else None,
+        "options.recovery.compile": True if bf16 else None,
+        "options.risk.method": risk,
+        "options.risk.epsilon": epsilon,
+        "options.risk.delta": delta,
+        "options.risk.loss": risk_loss,
+        "options.seed": seed,
+    }
+    wanted = read_compress_config(config, assignments or (), flags)
     done = compress_run(
-        model,
+        run,
         data=data,
         data_root=data_root,
-        budget=Budget(average_bits=avg_bits, max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
-        search_options=SearchOptions.for_solver(
-            solver, lambda_outer=lambda_outer, recovery_steps=recover_swaps, max_swaps=max_swaps
-        ),
-        options=CompressOptions(
-            method=method,
-            task=task,
-            quantization=QuantSettings(
-                patch=parse_bits(patch, "--patch"), classifier=parse_bits(classifier, "--classifier")
-            ),
-            fit_images=fit_images,
-            samples=samples,
-            scored=max(1, samples // 2),
-            recovery_steps=recover,
-            recovery=recovery,
-            risk=risk_options(risk, epsilon, delta, risk_loss),
-            seed=seed,
-        ),
+        budget=wanted.budget,
+        search_options=wanted.search,
+        options=wanted.options,
         out=out,
         device=device,
     )
+    _print(done, out, json)
+
+
+def _as_pair(pattern: str, bits: object) -> list[str]:
+    return [pattern, str(bits)]
+
+
+def _print(done: Any, out: Path, json: bool) -> None:
+    from maqee.io import to_json
+    from maqee.report.tables import plan_table
+
+    if json:
+        import json as parser
+
+        typer.echo(to_json({**done.to_json(), "plan": parser.loads(done.plan.to_json())}), nl=False)
+        return
     typer.echo(plan_table(done.plan))
     for note in done.notes:
         typer.echo(note)

@@ -7,19 +7,25 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli.options import OUTPUT, Json
+from maqee.cli.output import deliver
+
 
 def demo(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value for the recipe of the digits, e.g. stages.0.epochs=2.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.", rich_help_panel=OUTPUT)] = Path(
+        "runs/demo"
+    ),
+    json: Json = False,
 ) -> None:
     """Train a small vision transformer with exits on 1,077 handwritten digits, and compress it."""
-    from maqee.compression.demo import run_demo
-    from maqee.io import write_json
+    from maqee.compression.demo import RESULT
+    from maqee.compression.demo import demo as run_demo
     from maqee.report.tables import demo_table
 
-    result = run_demo(out, overrides).to_json()
-    typer.echo(demo_table(result))
-    write_json(out / "result.json", result)
-    typer.echo(f"\nWritten to {out / 'result.json'}. Next: maqee diagnose {out / result['plan']['folder']}")
+    result = run_demo(out, overrides)
+    deliver(result, demo_table, json)
+    if not json:
+        typer.echo(f"\nWritten to {out / RESULT}. Next: maqee diagnose {out / result.folder}")

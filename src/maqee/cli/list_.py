@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import typer
+from typing import Any
+
+from maqee.cli.options import Figures, Json
+from maqee.cli.output import deliver
 
 
-def list_things() -> None:
-    """List presets, exit heads, quantization methods, data sets, tasks, training stages and recipes."""
-    from maqee.data.readers import readers
-    from maqee.exits import heads
-    from maqee.models import presets
-    from maqee.quant import methods
-    from maqee.tasks import tasks
-    from maqee.training import stages
-    from maqee.training.shipped import list_recipes
+def list_things(out: Figures = None, json: Json = False) -> None:
+    """List models, exit schemes and heads, quantization methods, data sets, tasks, training stages and recipes."""
+    from maqee.training.catalogue import list_names
 
-    for title, names in (
-        ("models", presets.names()),
-        ("exit schemes", ["lgvit", "lgvit-raw", "vit-ee"]),
-        ("exit heads", heads.names()),
-        ("quantization methods", methods.names()),
-        ("data sets", readers.names()),
-        ("tasks", tasks.names()),
-        ("training stages", stages.names()),
-        ("recipes", list_recipes()),
-    ):
-        typer.echo(f"{title}: {', '.join(names)}")
+    deliver(list_names(), _lines, json, out)
+
+
+def _lines(names: dict[str, Any]) -> str:
+    return "\n".join(f"{title.replace('_', ' ')}: {', '.join(entries)}" for title, entries in names.items())

@@ -1,4 +1,4 @@
-"""Options that several verbs share: one wording each."""
+"""Options that several verbs share: one wording and one place in the help for each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+# Headings in the help, in the order in which they are shown.
+ASK, SEARCH, QUANTIZATION, TRAINING, GUARANTEE = (
+    "What to ask for",
+    "Search",
+    "Quantization",
+    "Training at the end",
+    "Guarantee",
+)
+MODEL, DATA, PIXELS, RUNNING, OUTPUT = "Model", "Data", "How images are prepared", "Running", "Output"
 
 
 def writable(out: Path | None) -> Path | None:
@@ -17,30 +27,142 @@ def writable(out: Path | None) -> Path | None:
     return out
 
 
-TrainedModel = Annotated[
-    Path, typer.Option(help="A model with exits: a run folder of `maqee train`, or one stage of it.")
+AnyModel = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Preset, run folder, model folder, weights file or Hub name.")
 ]
-TrainedData = Annotated[str, typer.Option(help="Data set that it was trained on (see `maqee ls`).")]
-TrainedTask = Annotated[str | None, typer.Option(help="Task (see `maqee ls`); the one it was trained for.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Where the data lies.")]
-MaxBops = Annotated[float | None, typer.Option(help="Most expected BOPs of an image.")]
+TrainedRun = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="Run folder of `maqee train`, one of its stages, or any model with exits."),
+]
+FinishedRun = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder written by `maqee train` or `maqee compress`.")
+]
+Exits = Annotated[
+    str,
+    typer.Option(help="Exits: none, lgvit, vit-ee, or one head kind for all (see `maqee ls`).", rich_help_panel=MODEL),
+]
+
+KnownData = Annotated[
+    str | None,
+    typer.Option(help="Data set (see `maqee ls`), if the run does not know it.", rich_help_panel=DATA),
+]
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Where the data lie, if not where they were.", rich_help_panel=DATA)
+]
+Split = Annotated[str, typer.Option(help="Images to look at: test or calibration.", rich_help_panel=DATA)]
+Stage = Annotated[
+    str | None,
+    typer.Option(help="Stage of a training run, e.g. 2-joint; the last one when left out.", rich_help_panel=MODEL),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="Task (see `maqee ls`); the one that the model was trained for.", rich_help_panel=DATA),
+]
+
+Resize = Annotated[
+    int | None,
+    typer.Option(help="Short side before the crop; the checkpoint's own when left out.", rich_help_panel=PIXELS),
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        help="Mean of each channel, e.g. 0.5,0.5,0.5, or one for all; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Std = Annotated[
+    str | None,
+    typer.Option(
+        help="Standard deviation of each channel, likewise; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Resample = Annotated[
+    str | None,
+    typer.Option(
+        help="nearest, box, bilinear, hamming, bicubic or lanczos; the checkpoint's own when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+Exif = Annotated[
+    bool | None,
+    typer.Option(
+        help="Turn pictures as their EXIF data says; the checkpoint's own, or yes, when left out.",
+        rich_help_panel=PIXELS,
+    ),
+]
+
+MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an image, in BOPs.", rich_help_panel=ASK)]
 MinAccuracy = Annotated[
     float | None,
-    typer.Option(help="Least accuracy on calibration images, 0..1; of other tasks the mean score of an image."),
+    typer.Option(
+        help="Least accuracy on calibration images, 0 to 1; for other tasks the mean score of an image.",
+        rich_help_panel=ASK,
+    ),
 ]
-MaxDrop = Annotated[float | None, typer.Option(help="The same, as how far below full precision: 0.01 is one point.")]
-Resize = Annotated[int | None, typer.Option(help="Short side before the crop; the checkpoint's own.")]
-Mean = Annotated[
-    str | None, typer.Option(help="Mean of each channel, e.g. 0.5,0.5,0.5, or one for all; the checkpoint's own.")
+MaxDrop = Annotated[
+    float | None,
+    typer.Option(help="Largest accuracy drop from full precision (0.01 = 1 point).", rich_help_panel=ASK),
 ]
-Std = Annotated[str | None, typer.Option(help="Standard deviation of each channel, likewise; the checkpoint's own.")]
-Resample = Annotated[
-    str | None, typer.Option(help="nearest, box, bilinear, hamming, bicubic or lanczos; the checkpoint's own.")
+
+Method = Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).", rich_help_panel=QUANTIZATION)]
+Methods = Annotated[
+    str,
+    typer.Option("--method", help="Quantization methods with commas between them.", rich_help_panel=QUANTIZATION),
 ]
-Exif = Annotated[bool | None, typer.Option(help="Turn pictures as their EXIF data says; the checkpoint's own, or yes.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda; the GPU if there is one.")]
-Figures = Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.", callback=writable)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bits = Annotated[str, typer.Option(help="Bits of weights and activations, e.g. W4A4.", rich_help_panel=QUANTIZATION)]
+Patch = Annotated[
+    str | None,
+    typer.Option(
+        help="Bits of the patch embedding: WEIGHT/ACTIVATION (8/8) or float.",
+        show_default="float",
+        rich_help_panel=QUANTIZATION,
+    ),
+]
+Classifier = Annotated[
+    str | None,
+    typer.Option(
+        help="Bits of the final classifier (of a detector: of both final heads), likewise.",
+        show_default="float",
+        rich_help_panel=QUANTIZATION,
+    ),
+]
+Layers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        metavar="PATTERN=BITS",
+        help="Bits of layers whose names match a pattern, e.g. 'mlp\\.fc2=6/4'; repeatable, the first match counts.",
+        rich_help_panel=QUANTIZATION,
+    ),
+]
+FitImages = Annotated[
+    int | None,
+    typer.Option(
+        help="Calibration images that grids are fitted on.", show_default="32", min=1, rich_help_panel=QUANTIZATION
+    ),
+]
+
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU if there is one.", rich_help_panel=RUNNING)
+]
+Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default="0", min=0, rich_help_panel=RUNNING)]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Number of processor threads; torch's own choice when left out.", min=1, rich_help_panel=RUNNING),
+]
+Repeats = Annotated[int, typer.Option(help="Timed repetitions.", min=1, rich_help_panel=RUNNING)]
+Precision = Annotated[str, typer.Option(help="fp32 or bf16.", rich_help_panel=RUNNING)]
+
+Figures = Annotated[
+    Path | None, typer.Option(help="Write the figures to this JSON file.", callback=writable, rich_help_panel=OUTPUT)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)]
+
+
+def split_words(text: str) -> list[str]:
+    """Words with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def parse_numbers(text: str | None, option: str) -> list[float] | None:
@@ -53,3 +175,13 @@ def parse_numbers(text: str | None, option: str) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise MaqeeError(f"{option} {text!r} must be numbers with commas between them.") from error
+
+
+def parse_integers(text: str, option: str) -> list[int]:
+    """Whole numbers with commas between them."""
+    from maqee.errors import MaqeeError
+
+    try:
+        return [int(part) for part in split_words(text)]
+    except ValueError as error:
+        raise MaqeeError(f"{option} {text!r} must be whole numbers with commas between them.") from error

@@ -7,21 +7,34 @@ from typing import Annotated, Any
 
 import typer
 
-from maqee.cli.options import Device, Json
+from maqee.cli.options import MODEL, OUTPUT, RUNNING, Device, Figures, Json
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of `maqee compress` or `maqee train`, or any model folder.")],
-    images: Annotated[list[str], typer.Argument(help="Files, folders, or patterns in quotes: 'pics/*.jpg'.")],
-    top: Annotated[int, typer.Option(help="Classes to name for an image.")] = 5,
-    json: Json = False,
-    policy: Annotated[Path | None, typer.Option(help="Take the thresholds from this plan.json.")] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="Leave at the first exit with at least this confidence, 0..1.")
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Folder of `maqee compress` or `maqee train`, or any model folder.")
+    ],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGE...", help="Files, folders, or patterns in quotes: 'pics/*.jpg'.")
+    ],
+    policy: Annotated[
+        Path | None, typer.Option(help="Take the thresholds from this plan.json.", rich_help_panel=MODEL)
     ] = None,
-    masks: Annotated[Path | None, typer.Option(help="Write the masks of a segmentation model to this folder.")] = None,
-    batch: Annotated[int, typer.Option(help="Images that go through the model together.")] = 16,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Leave at the first exit with at least this confidence, 0 to 1.", rich_help_panel=MODEL),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(help="Images that go through the model together.", rich_help_panel=RUNNING)
+    ] = 16,
     device: Device = None,
+    top: Annotated[int, typer.Option(help="Classes to name for an image.", rich_help_panel=OUTPUT)] = 5,
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="Write the masks of a segmentation model to this folder.", rich_help_panel=OUTPUT),
+    ] = None,
+    out: Figures = None,
+    json: Json = False,
 ) -> None:
     """Name what images show: classes, boxes or masks, with the exit each image took.
 
@@ -31,7 +44,7 @@ def predict(
 
     from maqee.disk import check_writable
     from maqee.errors import MaqeeError
-    from maqee.io import to_json
+    from maqee.io import to_json, write_json
     from maqee.progress import steps
     from maqee.report.mask_files import mask_files, save_mask
     from maqee.report.prediction_lines import name_width, prediction_heading, prediction_lines, speed_line
@@ -59,6 +72,8 @@ def predict(
                 heading = [] if place else [prediction_heading(rows[0], width)]
                 typer.echo("\n".join([*heading, *prediction_lines(rows[-1], width, depth)]))
             bar.update(place + 1)
+    if out is not None:
+        write_json(out, rows)
     if json:
         typer.echo(to_json(rows), nl=False)
         return
@@ -66,3 +81,5 @@ def predict(
     typer.echo(speed_line(exits, depth, seconds, str(ready.device), ready.compression is not None))
     if files:
         typer.echo(f"Masks written to {masks}, the first is {files[0].name}.")
+    if out is not None:
+        typer.echo(f"Written to {out}.")

@@ -3,46 +3,83 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from maqee.cli.options import DataRoot, Device, Exif, Json, Mean, Resample, Resize, Std, parse_numbers
+from maqee.cli.options import (
+    OUTPUT,
+    QUANTIZATION,
+    RUNNING,
+    AnyModel,
+    DataRoot,
+    Device,
+    Exif,
+    Json,
+    KnownData,
+    Mean,
+    Methods,
+    Resample,
+    Resize,
+    Std,
+    parse_integers,
+    parse_numbers,
+    split_words,
+)
+from maqee.cli.output import deliver
 
 
 def quantize(
-    model: Annotated[str, typer.Option(help="Preset, folder (with or without exits), weights file or Hub name.")],
-    data: Annotated[str, typer.Option(help="Name of a data set, see `maqee ls`.")],
-    data_root: DataRoot = None,
-    method: Annotated[str, typer.Option(help="Methods with commas between them, see `maqee ls`.")] = "repq",
-    bits: Annotated[str, typer.Option(help="Weight and activation bits, e.g. W4A4,W6A6.")] = "W4A4",
+    model: AnyModel,
+    method: Methods = "repq",
+    bits: Annotated[
+        str,
+        typer.Option(
+            help="Bits of weights and activations, with commas between several: W4A4,W6A6.",
+            rich_help_panel=QUANTIZATION,
+        ),
+    ] = "W4A4",
     scope: Annotated[
-        str, typer.Option(help="default (patch embedding and classifier float), authors (quantized), or both.")
+        str,
+        typer.Option(
+            help="default (patch embedding and classifier float), authors (both quantized), or default,authors.",
+            rich_help_panel=QUANTIZATION,
+        ),
     ] = "default",
-    seeds: Annotated[str, typer.Option(help="Draws of calibration images, e.g. 0,1,2.")] = "0",
-    images: Annotated[int, typer.Option(help="Calibration images of a draw.", min=1)] = 32,
+    images: Annotated[
+        int, typer.Option(help="Calibration images that grids are fitted on.", min=1, rich_help_panel=QUANTIZATION)
+    ] = 32,
+    data: KnownData = None,
+    data_root: DataRoot = None,
     resize: Resize = None,
     mean: Mean = None,
     std: Std = None,
     resample: Resample = None,
     exif: Exif = None,
-    batch: Annotated[int, typer.Option(help="Test images at a time.", min=1)] = 128,
+    batch: Annotated[int, typer.Option(help="Test images at a time.", min=1, rich_help_panel=RUNNING)] = 128,
+    seed: Annotated[
+        str,
+        typer.Option(help="Random seeds of the draw of calibration images, e.g. 0,1,2.", rich_help_panel=RUNNING),
+    ] = "0",
     device: Device = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file, written after every row; run again to go on.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="JSON file, written after every row; run again to go on.", rich_help_panel=OUTPUT),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Quantize a model in every way asked and evaluate each on the test images (simulated)."""
-    from maqee.evaluation.quantization import compare_quantization
-    from maqee.io import to_json
+    from maqee.evaluation.quantization import compare_methods
+    from maqee.report.method_table import method_table
 
-    result = compare_quantization(
+    found = compare_methods(
         model,
         data,
         data_root=data_root,
-        method=_split(method),
-        bits=_split(bits),
-        scope=_split(scope),
-        seeds=_numbers(seeds),
+        method=split_words(method),
+        bits=split_words(bits),
+        scope=split_words(scope),
+        seeds=parse_integers(seed, "--seed"),
         images=images,
         resize=resize,
         mean=parse_numbers(mean, "--mean"),
@@ -53,50 +90,6 @@ def quantize(
         batch_size=batch,
         out=out,
     )
-    if json:
-        typer.echo(to_json(result), nl=False)
-        return
-    _print(result)
-    if out is not None:
+    deliver(found, method_table, json)
+    if out is not None and not json:
         typer.echo(f"Written to {out}.")
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    from maqee.errors import MaqeeError
-
-    try:
-        return [int(part) for part in _split(text)]
-    except ValueError as error:
-        raise MaqeeError(f"--seeds {text!r} must be whole numbers with commas between them.") from error
-
-
-def _print(result: dict[str, Any]) -> None:
-    import sys
-
-    from rich.console import Console
-    from rich.table import Table
-
-    title = f"{result['model']} on {result['data']}, {result['test_images']} images, accuracy simulated"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("method", "bits", "scope"):
-        table.add_column(name)
-    for name in ("images", "seeds", "fit s"):
-        table.add_column(name, justify="right")
-    several = len(result["exit_blocks"]) > 1
-    for block in result["exit_blocks"]:
-        table.add_column(f"exit {block} %" if several else "accuracy %", justify="right", no_wrap=True)
-    for row in result["summary"]:
-        spread = row["spread"] or [None] * len(row["mean"])
-        figures = [
-            f"{100 * mean:.2f}" + ("" if width is None else f" ± {100 * width:.2f}")
-            for mean, width in zip(row["mean"], spread, strict=True)
-        ]
-        counts = [str(row["images"]), str(row["seeds"]), f"{row['fit_seconds']:.1f}"]
-        if row["method"] == "float":
-            counts = ["", "", ""]
-        table.add_row(row["method"], row["bits"], row["scope"], *counts, *figures)
-    Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)

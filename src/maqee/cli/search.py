@@ -7,46 +7,73 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import Json, MaxBops, MaxDrop, MinAccuracy
+from maqee.cli.options import ASK, OUTPUT, SEARCH, Figures, Json, MaxBops, MaxDrop, MinAccuracy
+from maqee.cli.output import deliver
 
 
 def search(
-    trace: Annotated[Path, typer.Option(help="A trace, or a folder written by `maqee compress`.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `maqee compress`, or a trace in it.")],
     max_bops: MaxBops = None,
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
-    lambda_outer: Annotated[float, typer.Option(help="Price of cost.")] = 0.5,
-    solver: Annotated[str, typer.Option(help="coordinate, or exact: the best of all on the grid.")] = "coordinate",
-    frontier: Annotated[
-        bool, typer.Option("--frontier", help="The cheapest policy for each of many accuracies and prices.")
-    ] = False,
-    against: Annotated[
-        Path | None, typer.Option(help="A plan of the same model and bits to compare with; the one beside the trace.")
+    controlled: Annotated[
+        float | None,
+        typer.Option(
+            help="The paper's first protocol: move all thresholds of the plan by one offset, to the cheapest that "
+            "reaches this accuracy.",
+            rich_help_panel=ASK,
+        ),
     ] = None,
+    frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier", help="The cheapest policy for each of many accuracies and prices.", rich_help_panel=ASK
+        ),
+    ] = False,
+    lambda_outer: Annotated[float, typer.Option(help="Price of cost.", rich_help_panel=SEARCH)] = 0.5,
+    solver: Annotated[
+        str, typer.Option(help="coordinate, or exact: the best of all on the grid.", rich_help_panel=SEARCH)
+    ] = "coordinate",
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="A plan of the same model and bits to compare with; the one beside the trace when left out.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    save_plan: Annotated[
+        Path | None,
+        typer.Option(help="Write a plan with the thresholds found to this file.", rich_help_panel=OUTPUT),
+    ] = None,
+    out: Figures = None,
     json: Json = False,
-    out: Annotated[Path | None, typer.Option(help="Write a plan with the thresholds found to this file.")] = None,
 ) -> None:
-    """Choose thresholds again, at the bits of a trace, in seconds and without the model.
+    """Choose thresholds again, at the bits of a compressed run, in seconds and without the model.
 
     A trace is one allocation: bits cannot be changed here; `maqee compress` does that.
     """
     from maqee.apq import Budget
     from maqee.errors import MaqeeError
-    from maqee.evaluation.trace_search import find_frontier, find_thresholds, open_trace, revised_plan
-    from maqee.io import to_json
+    from maqee.evaluation.trace_results import TraceSearch
+    from maqee.evaluation.trace_search import search as search_trace
     from maqee.report.tables import frontier_table, search_table
 
-    budget = Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop)
-    if frontier and (out is not None or budget != Budget()):
-        raise MaqeeError("--frontier shows many policies: leave out --out, --max-bops, --min-accuracy and --max-drop.")
-    recorded = open_trace(trace, against)
-    if frontier:
-        result = find_frontier(recorded, solver)
-        typer.echo(to_json(result) if json else frontier_table(result), nl=not json)
+    found = search_trace(
+        run,
+        budget=Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
+        solver=solver,
+        lambda_outer=lambda_outer,
+        against=against,
+        controlled=controlled,
+        frontier=frontier,
+    )
+    if not isinstance(found, TraceSearch):
+        if save_plan is not None:
+            raise MaqeeError("--save-plan: a frontier is many policies, and a plan holds one: leave out --frontier.")
+        deliver(found, frontier_table, json, out)
         return
-    result = find_thresholds(recorded, budget, solver, lambda_outer)
-    if out is not None:
-        revised_plan(recorded, budget, solver, lambda_outer, result).save(out)
-    typer.echo(to_json(result) if json else search_table(result), nl=not json)
-    if out is not None and not json:
-        typer.echo(f"Written to {out}.")
+    if save_plan is not None:
+        found.revised_plan().save(save_plan)
+    deliver(found, search_table, json, out)
+    if save_plan is not None and not json:
+        typer.echo(f"Written to {save_plan}.")

@@ -7,24 +7,46 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import DataRoot
+from maqee.cli.options import DATA, MODEL, OUTPUT, RUNNING, DataRoot, FinishedRun, Json, Split, Stage
+from maqee.cli.output import deliver
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A folder written by `maqee train` or `maqee compress`.")],
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")],
-    images: Annotated[int, typer.Option(help="How many images, spread evenly over the split.")] = 8,
-    split: Annotated[str, typer.Option(help="test or calibration.")] = "test",
-    data_root: DataRoot = None,
-    stage: Annotated[str | None, typer.Option(help="Of a trained run, e.g. 2-joint; the last when left out.")] = None,
+    run: FinishedRun,
+    *,
+    stage: Stage = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Of a trained run: the confidence at which an exit is taken; 0.8.")
+        float | None,
+        typer.Option(
+            help="Confidence at which an exit of a training run is taken; a compressed run follows its plan.",
+            show_default="0.8",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu (when left out) or cuda.")] = None,
+    images: Annotated[
+        int, typer.Option(help="Number of images, spread evenly over the split.", rich_help_panel=DATA)
+    ] = 8,
+    split: Split = "test",
+    data_root: DataRoot = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda.", show_default="cpu", rich_help_panel=RUNNING)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.", rich_help_panel=OUTPUT)],
+    json: Json = False,
 ) -> None:
     """Draw input, truth and the answer of every exit, with the exit that is taken, as one PNG an image."""
-    from maqee.report import show_run
+    from maqee.report.show import show as draw
 
-    written = show_run(run, out, images, split, data_root, stage, threshold, device, show=True)
-    noun = "picture" if len(written) == 1 else "pictures"
-    typer.echo(f"{len(written)} {noun} written to {out}, the first is {written[0].name}.")
+    pictures = draw(
+        run,
+        out,
+        images=images,
+        split=split,
+        data_root=data_root,
+        stage=stage,
+        threshold=threshold,
+        device=device,
+    )
+    count, first = len(pictures.files), pictures.files[0].name
+    noun = "picture" if count == 1 else "pictures"
+    deliver(pictures, lambda _: f"{count} {noun} written to {out}, the first is {first}.", json)

@@ -100,8 +100,9 @@ def _compress_run(
 ) -> ReadyModel:
     folder = model_folder(run)
     network = load_with_exits(folder, tasks[options.task or ""].confidence)
-    if augment := _augmentation(read_recipe(run)):
-        options = replace(options, recovery=replace(options.recovery, augment=augment))
+    if options.recovery.augment is None:
+        recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
+        options = replace(options, recovery=recovery)
     with phase(f"opening {source.name}", show):
         splits = open_source(source, network.backbone)
     facts = {

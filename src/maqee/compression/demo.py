@@ -19,6 +19,7 @@ from maqee.evaluation.calibration import draw_images
 from maqee.evaluation.record import measure_policies
 from maqee.evaluation.results import PolicyFigures
 from maqee.exits import EarlyExitModel, load_with_exits
+from maqee.io import write_json
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
 from maqee.runs import model_folder, require_data
@@ -29,6 +30,7 @@ from maqee.training.recipe import read_recipe
 from maqee.training.shipped import find_recipe
 from maqee.training.trainer import run_recipe
 
+RESULT = "result.json"
 TASK = "classification"
 STANDARD = 0.8  # the threshold of all exits that published early-exit models come with
 OPTIONS = CompressOptions(task=TASK, samples=328, scored=164)  # with 32 to fit grids, all of the calibration images
@@ -97,16 +99,17 @@ class Demo:
 
 
 @one_thread()  # the model is a miniature
-def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
-    """Train and compress; full precision, uniform 4 bits and the method side by side.
+def demo(out: str | Path = "runs/demo", overrides: list[str] | None = None) -> Demo:
+    """The whole method on bundled digits: trained and compressed, beside full precision and uniform 4 bits.
 
     The method is asked to be as accurate as full precision on calibration images, so that it only has to be cheaper, or
     where 4 bits do not reach that, to come as near as uniform bits do. Test images are looked at once, at the end.
 
     Args:
-        out: folder for everything.
+        out: folder for everything; its file result.json holds what is returned.
         overrides: of the recipe for digits.
     """
+    out = Path(out)
     run_recipe(read_recipe(find_recipe("digits"), overrides), out, device="cpu")
     network = load_with_exits(model_folder(out), tasks[TASK].confidence).eval()
     splits = open_source(require_data(out), network.backbone)
@@ -126,7 +129,7 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
         (model, plan.bit_settings, {"MAQEE": plan.policy}),
     ):
         rows += _rows(tried, (splits.test, measuring), bits, policies)
-    return Demo(
+    result = Demo(
         data=splits.test.name,
         images=len(splits.test),
         calibration_images=len(measuring),
@@ -139,6 +142,8 @@ def run_demo(out: Path, overrides: list[str] | None = None) -> Demo:
         rows=tuple(rows),
         environment=describe_environment(),
     )
+    write_json(out / RESULT, result.to_json())
+    return result
 
 
 def fit_uniform(network: EarlyExitModel, splits: Splits) -> tuple[QuantizedModel, Trace]:

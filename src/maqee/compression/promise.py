@@ -52,11 +52,9 @@ class RiskOptions:
             raise suggest(self.loss, list(BOUNDS), "loss")
         bound = BOUNDS[self.loss or "zero-one"]
         if not 0 < self.epsilon < bound:
-            raise MaqeeError(f"Epsilon, the tolerated gap, must lie between 0 and {bound:g}, not {self.epsilon}.")
+            raise MaqeeError(f"epsilon: {self.epsilon}, the tolerated gap, must lie between 0 and {bound:g}.")
         if not 0 < self.delta < 1:
-            raise MaqeeError(
-                f"Delta, the tolerated probability of failure, must lie between 0 and 1, not {self.delta}."
-            )
+            raise MaqeeError(f"delta: {self.delta}, the tolerated probability of failure, must lie between 0 and 1.")
 
     def loss_for(self, task: Task) -> LossName:
         """The loss that goes with a task; the user's error if the one asked for does not."""
@@ -73,17 +71,6 @@ class RiskOptions:
         return self.loss
 
 
-def risk_options(method: str | None, epsilon: float | None, delta: float, loss: str | None) -> RiskOptions | None:
-    """Options from words, as the command line has them; None if nothing is to be promised."""
-    if method is None:
-        if epsilon is not None or loss is not None:
-            raise MaqeeError("--epsilon and --risk-loss belong to a guarantee: say which with --risk crc, ucb or ltt.")
-        return None
-    if epsilon is None:
-        raise MaqeeError(f"--risk {method} needs --epsilon, the gap to full depth that is tolerated, for example 0.02.")
-    return RiskOptions(method=method, epsilon=epsilon, delta=delta, loss=loss)  # type: ignore[arg-type]
-
-
 class Answers(NamedTuple):
     """Confidences (n, exits) and bounded losses (n, exits + 1) of the quantized model."""
 
@@ -97,7 +84,7 @@ def check_risk(risk: RiskOptions, task: Task, calibration: ImageSet, left: int) 
     if left == 0:
         raise MaqeeError(
             f"{calibration.name} has {len(calibration)} images and all are used to fit and to search, so that none is "
-            "left for a guarantee: search on fewer (--samples)."
+            "left for a guarantee: search on fewer (samples)."
         )
 
 

@@ -7,8 +7,9 @@ output (T = 2), each weighted by the share of images that leaves there, though n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from maqee.apq import BlockBits, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
 from maqee.compression.model_measure import ModelMeasure
 from maqee.data import ImageSet, Splits
+from maqee.device import check_precision
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.models import Backbone
@@ -33,6 +35,7 @@ from maqee.training.stages import Stage
 
 BEFORE, AFTER = "before-recovery", "after-recovery"  # names of snapshots
 LEAST_SHARE = 0.1
+MIRRORED = AugmentSection(flip=True)
 MOST_IMAGES = 256  # of a step
 ATTENTION_AT_ONCE = 4 * MOST_IMAGES * 197**2  # attention weights of a head that a step keeps for its gradient
 
@@ -52,7 +55,8 @@ class RecoverySettings:
         ema: decay of the averaged weights; 0 is off.
         precision: "bf16" or "fp32".
         compile: use torch.compile.
-        augment: how training images are varied.
+        augment: how training images are varied; left out, as when the backbone was last trained, and where nobody
+            knows that, mirrored at random.
     """
 
     batch_size: int | None = None
@@ -62,13 +66,24 @@ class RecoverySettings:
     weights: Literal["mass", "depth"] = "mass"
     learn_steps: bool = True
     ema: float = 0.0
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
-    augment: AugmentSection = field(default_factory=lambda: AugmentSection(flip=True))
+    augment: AugmentSection | None = None
 
     def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise MaqeeError(f"batch_size: {self.batch_size} must be at least 1.")
+        if not 0 < self.lr < math.inf:
+            raise MaqeeError(f"lr: {self.lr} must be more than 0.")
+        if not 0 <= self.warmup <= 1:
+            raise MaqeeError(f"warmup: {self.warmup} must be from 0 to 1, a share of the steps.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise MaqeeError(f"weight_decay: {self.weight_decay} must be at least 0.")
+        if not 0 <= self.ema < 1:
+            raise MaqeeError(f"ema: {self.ema} must be from 0 to below 1.")
         if self.weights not in ("mass", "depth"):
-            raise MaqeeError(f"Exit weights {self.weights!r} are not one of mass, depth.")
+            raise MaqeeError(f"weights: {self.weights!r} is not one of mass, depth.")
+        check_precision(self.precision)
 
 
 def training_batch(backbone: Backbone) -> int:
@@ -120,7 +135,7 @@ class Recovery:
         train: training images; calibration and test images are never among them.
         task: what is learnt.
         settings: how.
-        seed: of shuffling and augmentation.
+        seed: random seed of shuffling and augmentation.
         folder: where logs and checkpoints go.
         device: where to train.
     """
@@ -171,7 +186,7 @@ class Recovery:
             warmup=settings.warmup * epochs,
             weight_decay=settings.weight_decay,
             ema=settings.ema,
-            augment=settings.augment,
+            augment=settings.augment or MIRRORED,
         )
 
 

@@ -69,4 +69,5 @@ def claim(out: Path, request: Request) -> None:
 
 def _plain(options: CompressOptions) -> dict[str, Any]:
     """Recovery settings as JSON values."""
-    return {**vars(options.recovery), "augment": options.recovery.augment.model_dump(mode="json")}
+    augment = options.recovery.augment
+    return {**vars(options.recovery), "augment": None if augment is None else augment.model_dump(mode="json")}

@@ -6,8 +6,8 @@ the theorems speak of; `maqee.apq.theory.diagnosis` does the mathematics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from maqee.apq import Plan, Trace, risk_of_blocks
-from maqee.apq.theory.diagnosis import Diagnosis, diagnose
+from maqee.apq.theory.diagnosis import Diagnosis
+from maqee.apq.theory.diagnosis import diagnose as diagnose_arrays
 from maqee.apq.theory.error import BlockErrors, measure_blocks
 from maqee.data import ImageSet, eval_batches, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images
-from maqee.evaluation.compressed import about_plan
 from maqee.evaluation.record import Batch, evaluation_batch
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import read_json
@@ -33,6 +33,7 @@ from maqee.progress import steps
 from maqee.runs import REQUEST, SOURCE, TRACE, is_compressed, model_folder, read_source, require_data
 from maqee.runtime.load import load
 from maqee.tasks import Task, tasks
+from maqee.values import plain
 
 Floats = NDArray[np.float64]
 BATCH = 32  # images whose states after every block are held at once, three times over
@@ -57,10 +58,49 @@ class States:
     sensitivity: Floats
 
 
-def diagnose_run(
-    run: Path, data_root: Path | None = None, model: Path | None = None, images: int = 256, device: str | None = None
-) -> dict[str, Any]:
-    """Every theorem on calibration images that the search used; `violated` says what does not hold, if anything.
+@dataclass(frozen=True, kw_only=True)
+class RunDiagnosis:
+    """The theorems, measured on calibration images that the search used.
+
+    Attributes:
+        run: name of the run.
+        data: name of the images.
+        images: how many.
+        method: quantization method of the plan.
+        bits: weight bits of the plan's blocks.
+        violated: what does not hold, in words; None if everything does.
+        sensitivity: static sensitivity of every block.
+        risk: R of every block at the plan's thresholds.
+        diagnosis: every theorem.
+        environment: versions and hardware.
+    """
+
+    run: str
+    data: str
+    images: int
+    method: str
+    bits: tuple[int, ...]
+    violated: str | None
+    sensitivity: tuple[float, ...]
+    risk: tuple[float, ...]
+    diagnosis: Diagnosis
+    environment: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee diagnose --out` writes them."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "diagnosis"}
+        return {**plain(values), "accuracy_is": "simulated", **self.diagnosis.to_json()}
+
+
+def diagnose(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    model: str | Path | None = None,
+    images: int = 256,
+    device: str | None = None,
+) -> RunDiagnosis:
+    """The paper's theorems on calibration images that a search used; `violated` says what does not hold, if anything.
 
     Args:
         run: a folder written by `maqee compress`.
@@ -69,6 +109,7 @@ def diagnose_run(
         images: how many calibration images to look at.
         device: the GPU if there is one.
     """
+    run = Path(run)
     if not is_compressed(run):
         raise MaqeeError(f"{run} holds no compressed model: give a folder written by maqee compress.")
     if images < 1:
@@ -84,18 +125,18 @@ def diagnose_run(
     batches = _batches(data, reference, target)
     states = measure_states(reference.to(target), compressed.model.to(target), batches, task)
     diagnosis = diagnose_states(states, plan)
-    return {
-        "run": run.name,
-        "data": data.name,
-        "images": len(data),
-        **about_plan(plan),
-        "accuracy_is": "simulated",
-        "violated": _violated(diagnosis),
-        "sensitivity": states.sensitivity.tolist(),
-        "risk": risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist(),
-        **diagnosis.to_json(),
-        "environment": describe_environment(),
-    }
+    return RunDiagnosis(
+        run=run.name,
+        data=data.name,
+        images=len(data),
+        method=plan.method,
+        bits=plan.bits,
+        violated=_violated(diagnosis),
+        sensitivity=tuple(states.sensitivity.tolist()),
+        risk=tuple(risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist()),
+        diagnosis=diagnosis,
+        environment=describe_environment(),
+    )
 
 
 def load_reference(run: Path, plan: Plan, model: Path | str | None) -> EarlyExitModel:
@@ -172,7 +213,7 @@ def _batches(data: ImageSet, model: EarlyExitModel, device: torch.device) -> Ite
 
 def diagnose_states(states: States, plan: Plan) -> Diagnosis:
     """The theorems at a plan's thresholds."""
-    return diagnose(
+    return diagnose_arrays(
         states.float_confidence,
         states.confidence,
         plan.thresholds,

@@ -6,7 +6,8 @@ All figures are simulated: weights and activations are rounded to their grids an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +21,27 @@ from maqee.device import pick_device, synchronize
 from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
+from maqee.evaluation.method_comparison import MethodComparison, MethodRow, go_on_from
 from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
 from maqee.evaluation.record import measure_batches
 from maqee.exits import Network, backbone_of, exit_blocks_of, load_network
-from maqee.io import read_json, write_json
+from maqee.io import write_json
 from maqee.models.digest import weights_digest
 from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant import quantize
-from maqee.runs import DataSource, short_name
+from maqee.runs import DataSource, require_data, resolve_model, short_name
 from maqee.tasks import tasks
+from maqee.values import plain
 
-FORMAT, VERSION = "maqee-quantization", 1
 KEPT_BYTES = 2 << 30  # test images that take less than this are prepared once
 
 Batches = Sequence[tuple[Tensor, Tensor]]
 
 
-def compare_quantization(
+def compare_methods(
     model: str | Path,
-    data: str,
+    data: str | None = None,
     *,
     data_root: str | Path | None = None,
     method: Sequence[str] = ("repq",),
@@ -54,15 +56,16 @@ def compare_quantization(
     exif: bool | None = None,
     device: str | None = None,
     batch_size: int = 128,
-    out: Path | None = None,
+    out: str | Path | None = None,
     show: bool = True,
-) -> dict[str, Any]:
+) -> MethodComparison:
     """Fit every combination on calibration images and evaluate it on the test images, full precision first.
 
     Args:
-        model: any source of `load_backbone`, or the folder of an early-exit model, of which every exit is evaluated.
-        data: name of a data set.
-        data_root: where it lies.
+        model: any source of `load_backbone`, a run of `maqee train`, or the folder of a model with exits, of which
+            every exit is evaluated.
+        data: name of a data set; left out, the one that the model's run was trained on.
+        data_root: where the data lie, if not where they were.
         method: quantization methods.
         bits: weight and activation bits, such as "W4A4".
         scope: "default" leaves patch embedding and classifier in float; "authors" quantizes them as the releases do.
@@ -79,32 +82,34 @@ def compare_quantization(
         show: progress with the time left.
     """
     cases = list_cases(method, bits, scope, seeds, images)
-    if out is not None:
-        check_writable_file(out)
+    file = None if out is None else Path(out)
+    if file is not None:
+        check_writable_file(file)
     target = pick_device(device)
+    model = resolve_model(model)
     network = load_network(model)
     stored = backbone_of(network).preprocessing
     preprocessing = override(stored, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
-    root = None if data_root is None else Path(data_root)
-    splits = open_source(DataSource(data, root), backbone_of(network))
+    splits = open_source(_source(model, data, data_root), backbone_of(network))
     _check_data(network, splits, images)
-    result = _begin(model, network, splits, preprocessing, out)
-    done = {tuple(row[name] for name in IDENTITY) for row in result["rows"]}
+    result = _begin(model, network, splits, preprocessing)
+    if file is not None and file.exists():
+        result = go_on_from(file, result)
+    done = {row.identity() for row in result.rows}
     left = [case for case in cases if case.identity() not in done]
     if left:
-        environment = _number_of(result["environments"], describe_environment())
+        number, environments = _number_of(result.environments, describe_environment())
         network = network.to(target).eval()
         batches = _TestBatches(splits.test, preprocessing, batch_size, target)
-        with steps(f"quantizing {result['model']}", len(left), enabled=show) as bar:
+        with steps(f"quantizing {result.model}", len(left), enabled=show) as bar:
             bar.update(0)
             for count, case in enumerate(left, start=1):
                 row = _measure(network, case, splits.calibration, preprocessing, batches, target)
-                row["environment"] = environment
-                result["rows"].append(row)
-                result["summary"] = summarize(result["rows"])
-                if out is not None:
-                    write_json(out, result)
-                bar.update(count, f"{case.method} {case.bits} {case.scope} {row['accuracy'][-1]:.2%}")
+                rows = (*result.rows, replace(row, environment=number))
+                result = replace(result, rows=rows, environments=environments)
+                if file is not None:
+                    write_json(file, result.to_json())
+                bar.update(count, f"{case.method} {case.bits} {case.scope} {row.accuracy[-1]:.2%}")
     return result
 
 
@@ -113,33 +118,12 @@ def draw(calibration: ImageSet, images: int, seed: int) -> list[int]:
     return [int(index) for index in np.random.RandomState(seed).permutation(len(calibration))[:images]]
 
 
-def summarize(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread (sample standard deviation) over seeds of every combination; one seed has no spread."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in IDENTITY[:-1]), []).append(row)
-    found = []
-    for key, members in groups.items():
-        figures = np.array([row["accuracy"] for row in members])  # (seeds, exits)
-        spread = figures.std(axis=0, ddof=1).round(6).tolist() if len(members) > 1 else None
-        found.append(
-            {
-                **dict(zip(IDENTITY[:-1], key, strict=True)),
-                "seeds": len(members),
-                "mean": figures.mean(axis=0).round(6).tolist(),
-                "spread": spread,
-                "fit_seconds": round(float(np.mean([row["fit_seconds"] for row in members])), 3),
-            }
-        )
-    return found
-
-
 class _TestBatches:
     """The test images, prepared once and kept on the device if they are few enough."""
 
     def __init__(self, data: ImageSet, preprocessing: Preprocessing, batch_size: int, device: torch.device) -> None:
         if batch_size < 1:
-            raise MaqeeError(f"Batches of {batch_size} images are too small: give at least 1.")
+            raise MaqeeError(f"batch_size: {batch_size} must be at least 1.")
         self.data, self.preprocessing, self.batch_size, self.device = data, preprocessing, batch_size, device
         channels, (height, width) = len(preprocessing.mean), preprocessing.image_size
         small = len(data) * channels * height * width * 4 < KEPT_BYTES
@@ -159,7 +143,7 @@ def _measure(
     preprocessing: Preprocessing,
     batches: _TestBatches,
     device: torch.device,
-) -> dict[str, Any]:
+) -> MethodRow:
     """One row: fit, evaluate, and how long both took."""
     start = time.perf_counter()
     fitted: Network = network
@@ -175,14 +159,21 @@ def _measure(
     else:
         fit_seconds = 0.0
     found = measure_batches(fitted, batches, tasks["classification"]).exits
-    return {
+    return MethodRow(
         **{name: getattr(case, name) for name in IDENTITY},
-        "accuracy": [round(metric.compute(), 6) for metric in found],
-        "accuracy_is": "full precision" if case.seed is None else "simulated",
-        "device": device.type,
-        "fit_seconds": round(fit_seconds, 3),
-        "seconds": round(time.perf_counter() - start, 3),
-    }
+        accuracy=tuple(round(metric.compute(), 6) for metric in found),
+        accuracy_is="full precision" if case.seed is None else "simulated",
+        device=device.type,
+        fit_seconds=round(fit_seconds, 3),
+        seconds=round(time.perf_counter() - start, 3),
+    )
+
+
+def _source(model: str | Path, data: str | None, data_root: str | Path | None) -> DataSource:
+    """The data set that was named, or the one that the model's run knows."""
+    if data is not None and not Path(model).exists():  # a preset or a name on the Hub, which is no run
+        return DataSource(data, None if data_root is None else Path(data_root))
+    return require_data(Path(model), data, data_root)
 
 
 def _check_data(network: Network, splits: Splits, images: int) -> None:
@@ -202,38 +193,23 @@ def _check_data(network: Network, splits: Splits, images: int) -> None:
         raise MaqeeError(f"The model wants {config.channels} channels and {splits.test.name} has {first.shape[1]}.")
 
 
-def _begin(
-    model: str | Path, network: Network, splits: Splits, preprocessing: Preprocessing, out: Path | None
-) -> dict[str, Any]:
-    """A new result, or the one in `out` if it is of the same model and data."""
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "weights": weights_digest(network),
-        "data": splits.test.name,
-        "test_images": len(splits.test),
-        "calibration": splits.calibration.name,
-        "calibration_images": len(splits.calibration),
-        "preprocessing": {
-            name: list(value) if isinstance(value, tuple) else value for name, value in preprocessing.to_json().items()
-        },
-        "exit_blocks": list(exit_blocks_of(network)),
-    }
-    if out is None or not out.exists():
-        return {"model": short_name(model), **header, "rows": [], "summary": [], "environments": []}
-    found = read_json(out)
-    for name, value in header.items():
-        if found.get(name) != value:
-            raise MaqeeError(f"{out} holds other figures ({name} is not {value}): give another file or remove it.")
-    if not all(isinstance(found.get(name), list) for name in ("rows", "summary", "environments")) or not all(
-        set(IDENTITY) | {"accuracy", "fit_seconds"} <= set(row) for row in found["rows"]
-    ):
-        raise MaqeeError(f"{out} lacks a part of its rows: restore the file or remove it.")
-    return found
+def _begin(model: str | Path, network: Network, splits: Splits, preprocessing: Preprocessing) -> MethodComparison:
+    """A comparison without rows."""
+    return MethodComparison(
+        model=short_name(model),
+        weights=weights_digest(network),
+        data=splits.test.name,
+        test_images=len(splits.test),
+        calibration=splits.calibration.name,
+        calibration_images=len(splits.calibration),
+        preprocessing=plain(preprocessing.to_json()),
+        exit_blocks=exit_blocks_of(network),
+    )
 
 
-def _number_of(environments: list[dict[str, Any]], environment: dict[str, Any]) -> int:
-    """Where an environment stands in the list; a new one is added."""
-    if environment not in environments:
-        environments.append(environment)
-    return environments.index(environment)
+def _number_of(
+    environments: tuple[Mapping[str, Any], ...], environment: Mapping[str, Any]
+) -> tuple[int, tuple[Mapping[str, Any], ...]]:
+    """Where an environment stands in the list, and the list; a new one is added."""
+    known = environments if environment in environments else (*environments, environment)
+    return known.index(environment), known

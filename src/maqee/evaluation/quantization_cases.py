@@ -51,10 +51,10 @@ def list_cases(
         if name not in SCOPES:
             raise suggest(name, list(SCOPES), "scope")
     if images < 1:
-        raise MaqeeError(f"{images} calibration images are too few: give at least 1.")
+        raise MaqeeError(f"images: {images} calibration images are too few: give at least 1.")
     for seed in seeds:
         if not 0 <= seed < 2**32:
-            raise MaqeeError(f"Seed {seed} is not in 0..{2**32 - 1}.")
+            raise MaqeeError(f"seeds: {seed} must be from 0 to {2**32 - 1}.")
     widths = ["W{}A{}".format(*parse_widths(text)) for text in bits]
     combinations = itertools.product(seeds, widths, scope, method)
     found = [Case(name, width, where, images, seed) for seed, width, where, name in combinations]
@@ -65,7 +65,7 @@ def parse_widths(text: str) -> tuple[int, int]:
     """Read "W4A4" as 4 and 4."""
     match = re.fullmatch(r"[wW]([2-8])[aA]([2-8])", text.strip())
     if match is None:
-        raise MaqeeError(f"Bits {text!r} must be like W4A4, with 2 to 8 bits each.")
+        raise MaqeeError(f"bits: {text!r} must be like W4A4, with 2 to 8 bits each.")
     return int(match[1]), int(match[2])
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,64 +16,85 @@ from maqee.models import SwinConfig, ViTConfig, presets
 from maqee.models.config import BackboneConfig
 from maqee.models.load import build_backbone, on_meta
 from maqee.quant import QuantSettings, methods, quantize
+from maqee.runs import resolve_model
+from maqee.values import plain
 
 
-def describe_quantization(
+@dataclass(frozen=True, kw_only=True)
+class LayerBits:
+    """One layer that could be quantized.
+
+    Attributes:
+        layer: its name.
+        role: patch, block, merge, head or classifier.
+        grid: of weights and input, or of the operands of an attention product.
+        asked: bits asked for, weights/input.
+        got: bits that the method gave it.
+        weights: how many it has, without biases.
+    """
+
+    layer: str
+    role: str
+    grid: str
+    asked: str
+    got: str
+    weights: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTable:
+    """What a method makes of a model.
+
+    Attributes:
+        model: its name.
+        method: the quantization method.
+        rows: every layer that could be quantized.
+        weights: of all of them.
+        quantized_weights: of those that are quantized.
+    """
+
+    model: str
+    method: str
+    rows: tuple[LayerBits, ...]
+    weights: int
+    quantized_weights: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee what --json` prints them."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+
+def what(
     model: str | Path, method: str = "repq", settings: QuantSettings | None = None, exits: str = "none"
-) -> dict[str, Any]:
-    """Every layer of a model that could be quantized, and what a method makes of it.
+) -> LayerTable:
+    """What is quantized: every layer of a model that could be, with which grid and how many bits.
 
     The method is fitted to a narrow model with the same layers, so that the answer for the largest model takes a
     second: which kind of grid a layer gets, and how many bits, does not depend on its numbers or on its size.
 
     Args:
-        model: a preset, any source of `load_backbone`, or the folder of an early-exit model.
+        model: a preset, any source of `load_backbone`, a run of `maqee train`, or the folder of a model with exits.
         method: a quantization method.
         settings: bits of every part.
         exits: "none" (those that are stored with the model), or a scheme of exits to add.
     """
     _ = methods[method]
-    network = _network(model, exits)
+    network = _network(resolve_model(model), exits)
     narrow = _narrow(network)
     config = backbone_of(narrow).config
     torch_images = torch.randn(2, config.channels, *config.image_size, generator=torch.Generator().manual_seed(0))
     quantized = quantize(narrow, torch_images, method, settings)
     weights = {name: _count(module) for name, module in network.named_modules() if name in quantized.places}
-    rows = [{**row._asdict(), "weights": weights[row.layer]} for row in quantized.table()]
-    return {
-        "model": str(model),
-        "method": method,
-        "rows": rows,
-        "weights": sum(weights.values()),
-        "quantized_weights": sum(
-            row["weights"] for row in rows if row["layer"] in quantized.layers and not row["got"].startswith("float")
-        ),
-    }
-
-
-def group_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that differ in a layer's number only, as one: "blocks.0-11.attn.qkv", with the number of layers."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        shape = re.sub(r"\d+", "*", row["layer"], count=1)
-        groups.setdefault((shape, *(row[name] for name in ("role", "grid", "asked", "got"))), []).append(row)
-    return [
-        {
-            **members[0],
-            "layer": key[0].replace("*", _span([member["layer"] for member in members])),
-            "layers": len(members),
-            "weights": sum(member["weights"] for member in members),
-        }
-        for key, members in groups.items()
-    ]
-
-
-def _span(names: list[str]) -> str:
-    """The numbers in names as text: "3", "0-11" or "0,2,5"."""
-    numbers = [int(found[0]) for name in names if (found := re.search(r"\d+", name))]
-    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]}-{numbers[-1]}"
-    return ",".join(map(str, numbers))
+    rows = tuple(LayerBits(**row._asdict(), weights=weights[row.layer]) for row in quantized.table())
+    rounded = [row for row in rows if row.layer in quantized.layers and not row.got.startswith("float")]
+    return LayerTable(
+        model=str(model),
+        method=method,
+        rows=rows,
+        weights=sum(weights.values()),
+        quantized_weights=sum(row.weights for row in rounded),
+    )
 
 
 def _network(model: str | Path, exits: str) -> Network:

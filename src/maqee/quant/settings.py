@@ -54,10 +54,14 @@ class QuantSettings:
     integer_zeros: bool = True
 
     def __post_init__(self) -> None:
-        wanted = (self.weight_bits, self.act_bits, *self.widths)
-        pairs = (self.patch, self.classifier, *(bits for _, bits in self.overrides), self.heads or FLOAT)
-        for width in (*wanted, *(bit for bits in pairs for bit in (bits.weights, bits.activations) if bit is not None)):
-            check_bits(width)
+        for name in ("weight_bits", "act_bits"):
+            _check_width(name, getattr(self, name))
+        for width in self.widths:
+            _check_width("widths", width)
+        for name in ("patch", "classifier", "heads"):
+            _check_pair(name, getattr(self, name) or FLOAT)
+        for pattern, bits in self.overrides:
+            _check_pair(f"Override {pattern!r}", bits)
         for pattern, _ in self.overrides:
             try:
                 re.compile(pattern)
@@ -83,7 +87,7 @@ class QuantSettings:
 
 
 def parse_override(text: str) -> tuple[str, Bits]:
-    """Read "PATTERN=4", "PATTERN=8/8" or "PATTERN=float"; one number is for the weights and keeps 4-bit activations."""
+    """Read "PATTERN=BITS", the bits as `parse_bits` has them."""
     pattern, equals, value = text.rpartition("=")
     if not equals or not pattern:
         raise MaqeeError(f"Override {text!r} must be PATTERN=BITS, for example 'mlp\\.fc2=6/4' or 'heads\\.0=float'.")
@@ -91,11 +95,32 @@ def parse_override(text: str) -> tuple[str, Bits]:
 
 
 def parse_bits(text: str, what: str) -> Bits:
-    """Read "4", "8/8", "4/float" or "float"; one number is for the weights and keeps 4-bit activations."""
+    """Read "8/8", "4/float", "4" or "float".
+
+    32 bits are float too. One number is for the weights and keeps 4-bit activations. Which widths a grid can have is
+    for `QuantSettings` to say; what is only counted (`maqee.cost`) has others.
+
+    Args:
+        text: what the user wrote.
+        what: where, for the message.
+    """
     if text == "float":
         return FLOAT
     weights, slash, activations = text.partition("/")
     given = [weights, activations if slash else "4"]
-    if not all(part == "float" or re.fullmatch("[2-8]", part) for part in given):
-        raise MaqeeError(f"{what}: {text!r} is neither BITS, nor WEIGHT/ACTIVATION bits of 2 to 8, nor float.")
-    return Bits(*(None if part == "float" else int(part) for part in given))
+    if not all(part == "float" or re.fullmatch("[1-9]|[12][0-9]|3[0-2]", part) for part in given):
+        raise MaqeeError(f"{what}: {text!r} is neither WEIGHT/ACTIVATION bits such as 8/8, nor one number, nor float.")
+    return Bits(*(None if part in ("float", "32") else int(part) for part in given))
+
+
+def _check_width(name: str, width: int) -> None:
+    try:
+        check_bits(width)
+    except MaqeeError as error:
+        raise MaqeeError(f"{name}: {width!r} is impossible, a grid has 2 to 8 bits.") from error
+
+
+def _check_pair(name: str, bits: Bits) -> None:
+    for width in (bits.weights, bits.activations):
+        if width is not None:
+            _check_width(name, width)

@@ -1,6 +1,5 @@
-"""Pictures of what a model does."""
+"""Text tables, pictures and masks, made from results."""
 
 from maqee.report.mask_files import save_mask
-from maqee.report.show import show_run
 
-__all__ = ["save_mask", "show_run"]
+__all__ = ["save_mask"]

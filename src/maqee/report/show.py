@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
-
+from maqee.device import pick_device
 from maqee.disk import check_writable
 from maqee.errors import MaqeeError
 from maqee.evaluation.answers import answer
@@ -15,18 +16,36 @@ from maqee.report.painters import make_painter
 from maqee.report.sheet import draw_sheet, save_sheet
 
 
-def show_run(
-    run: Path,
-    out: Path,
+@dataclass(frozen=True)
+class Pictures:
+    """What was drawn.
+
+    Attributes:
+        folder: where the pictures are.
+        files: one PNG an image.
+    """
+
+    folder: Path
+    files: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"folder": str(self.folder), "files": [path.name for path in self.files]}
+
+
+def show(
+    run: str | Path,
+    out: str | Path,
+    *,
     images: int = 8,
     split: str = "test",
-    data_root: Path | None = None,
+    data_root: str | Path | None = None,
     stage: str | None = None,
     threshold: float | None = None,
     device: str | None = None,
-    show: bool = False,
-) -> list[Path]:
-    """Write a PNG for each of some images, spread evenly over the split: SPLIT-NUMBER.png.
+    progress: bool = True,
+) -> Pictures:
+    """Draw what every exit makes of some images: a PNG for each, spread evenly over the split, SPLIT-NUMBER.png.
 
     Args:
         run: a folder written by `maqee train` or `maqee compress`.
@@ -37,8 +56,9 @@ def show_run(
         stage: of a trained run, the stage to show; the last one when left out.
         threshold: of a trained run, the confidence at which an exit is taken; a compressed one follows its plan.
         device: where to run; the CPU when left out.
-        show: progress with the time left.
+        progress: show how much is done, with the time left.
     """
+    run, out = Path(run), Path(out)
     if images < 1:
         raise MaqeeError(f"images: {images} must be at least 1.")
     if not run.is_dir():
@@ -46,11 +66,11 @@ def show_run(
     if out.exists() and not out.is_dir():
         raise MaqeeError(f"out: {out} is a file: give a folder for the pictures.")
     check_writable(out)
-    shown = open_shown(run, data_root, split, stage, threshold)
-    shown.network.to(torch.device(device or "cpu")).eval()
+    shown = open_shown(run, None if data_root is None else Path(data_root), split, stage, threshold)
+    shown.network.to(pick_device(device or "cpu")).eval()
     written = []
     chosen = spread(len(shown.data), images)
-    with steps("drawing", len(chosen), enabled=show) as bar:
+    with steps("drawing", len(chosen), enabled=progress) as bar:
         for count, index in enumerate(chosen, start=1):
             example = answer(shown.network, shown.policy, shown.data, index, shown.task)
             painter = make_painter(shown.data.kind.name, example, shown.data.classes)
@@ -58,7 +78,7 @@ def show_run(
             save_sheet(draw_sheet(shown, example, painter), file)
             written.append(file)
             bar.update(count)
-    return written
+    return Pictures(out, tuple(written))
 
 
 def spread(total: int, count: int) -> list[int]:

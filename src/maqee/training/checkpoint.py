@@ -37,7 +37,7 @@ def load_checkpoint(
     with safe_open(path, framework="pt") as file:
         facts = file.metadata() or {}
     if facts.get("digest") != digest:
-        raise MaqeeError(f"{path} was written by another recipe: choose another --out, or delete the folder.")
+        raise MaqeeError(f"{path} was written by another recipe: choose another folder, or delete this one.")
     groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in _KINDS}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")

@@ -6,13 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maqee.errors import MaqeeError
 from maqee.io import to_json
 from maqee.tasks import tasks
 from maqee.training.stages import stages
+from maqee.validation import explain
+from maqee.yaml_files import read_yaml, split_assignment
 
 _ADDED_LATER = (("model", "detection_tokens"), ("exits", "final"))
 
@@ -108,22 +109,13 @@ class Recipe(_Section):
 
 def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe; overrides are `key=value` with dotted keys (`stages.0.epochs=2`), values in YAML."""
-    if not path.is_file():
-        raise MaqeeError(f"{path} does not exist: give a recipe file (see the folder recipes/).")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise MaqeeError(f"{path} is not valid YAML ({' '.join(str(error).split())}).") from error
-    if not isinstance(values, dict):
-        raise MaqeeError(f"{path} must hold keys and values, not a {type(values).__name__}.")
+    values = read_yaml(path, "a recipe file (see the folder recipes/)")
     for override in overrides or []:
         _override(values, override)
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise MaqeeError(f"{path}: {where}: {first['msg']}.") from error
+        raise MaqeeError(f"{path}: {explain(error, Recipe)}") from error
     tasks[recipe.task]  # an unknown name is the user's error, now and not after hours
     for stage in recipe.stages:
         stages[stage.kind]
@@ -131,18 +123,16 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
 
 
 def _override(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise MaqeeError(f"{override!r} is no key=value: write, for example, stages.0.epochs=2.")
+    key, value = split_assignment(override, "stages.0.epochs=2")
     *parents, last = key.split(".")
     place: Any = values
     for parent in parents:
         place = _descend(place, parent, override)
     if isinstance(place, list):
         _descend(place, last, override)
-        place[int(last)] = yaml.safe_load(text)
+        place[int(last)] = value
     elif isinstance(place, dict):
-        place[last] = yaml.safe_load(text)
+        place[last] = value
     else:
         raise MaqeeError(f"{override!r}: {'.'.join(parents)} is a value, it has no key {last!r}.")
 

@@ -1,0 +1,94 @@
+"""What the benchmarks measured, as plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GIB = 2**30
+
+
+def gradients_line(result: dict[str, Any]) -> str:
+    """Whether compiled gradients are those of the eager model."""
+    return (
+        f"{result['model']} with {result['exits']} exits, {result['precision']}, {result['device']}: gradient norm "
+        f"{result['eager_norm']:.4f} eager, {result['compiled_norm']:.4f} compiled, relative difference "
+        f"{result['relative_difference']:.2e}: {'they agree' if result['agree'] else 'WRONG'}"
+    )
+
+
+def exits_table(result: dict[str, Any]) -> str:
+    """Early exit against full depth."""
+    lines = [
+        f"{result['model']}, {result['exits']} exits, batch {result['batch_size']}, {result['precision']}, "
+        f"{result['device']}, executed",
+        f"{'mean exit':>10}{'full img/s':>12}{'exit img/s':>12}{'speed-up':>10}{'ideal':>8}{'reached':>9}",
+    ]
+    lines += [
+        f"{row['mean_exit']:>10.2f}{row['full_depth_images_per_second']:>12.0f}{row['images_per_second']:>12.0f}"
+        f"{row['speedup']:>10.2f}{row['ideal_speedup']:>8.2f}{row['share_of_ideal']:>9.1%}"
+        for row in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def fitting_table(result: dict[str, Any]) -> str:
+    """What fitting each method costs."""
+    base = result["float_pass"]
+    lines = [
+        f"{result['model']}, {result['bits']}, {result['images']} images, {result['threads']} processor threads",
+        f"{'method':<12}{'fit s':>9}{'pass s':>9}{'passes':>9}{'peak GiB':>10}{'ratio':>8}{'extra / model':>15}",
+        f"{'float':<12}{'':>9}{base['pass_seconds']:>9.2f}{1:>9.2f}{base['peak_bytes'] / GIB:>10.2f}{1:>8.2f}",
+    ]
+    lines += [
+        f"{row['method']:<12}{row['fit_seconds']:>9.2f}{row['pass_seconds']:>9.2f}{row['passes']:>9.2f}"
+        f"{row['peak_bytes'] / GIB:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
+        for row in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def recovery_line(result: dict[str, Any]) -> str:
+    """A quantized training step against one in float."""
+    seconds = result["seconds"]
+    return (
+        f"{result['model']}, batch {result['batch']}: a step takes {1000 * seconds['float']:.1f} ms in float and "
+        f"{1000 * seconds['quantized']:.1f} ms quantized, {result['multiple']:.2f} times as long; "
+        f"gradient norm {result['gradient_norm']}"
+    )
+
+
+def search_step_table(result: dict[str, Any]) -> str:
+    """One step of the search against running the model anew."""
+    lines = [
+        f"{result['model']} by {result['method']}, {result['samples']} images, {result['scored']} for single blocks, "
+        f"{result['device']}, {result['threads']} threads",
+        f"{'':<28}{'passes':>8}{'seconds':>10}{'of a pass':>11}",
+        f"{'calibration pass':<28}{1:>8}{result['pass_seconds']:>10.2f}{1:>11.2f}",
+    ]
+    for name, key in (("one step of the search", "step"), ("running the model anew", "plain")):
+        row = result[key]
+        lines.append(f"{name:<28}{row['passes']:>8.3g}{row['seconds']:>10.2f}{row['of_a_pass']:>11.2f}")
+    arrays = result["arrays"]
+    lines.append(
+        f"On arrays of {arrays['samples']} samples and {arrays['exits']} exits: a sweep of thresholds "
+        f"{1000 * arrays['grid_sweep_seconds']:.2f} ms, the exact optimum {arrays['exact_seconds']:.2f} s"
+    )
+    return "\n".join(lines)
+
+
+def integers_line(result: dict[str, Any]) -> str:
+    """Whether simulated and executed models agree."""
+    return (
+        f"{result['model']}, {result['method']} {result['bits']}, {result['images']} images: simulated and executed "
+        f"agree on {result['agreement']:.2%}; worst layer {result['worst_layer']:.1e}"
+    )
+
+
+def neighbour_line(result: dict[str, Any]) -> str:
+    """The demo alone and beside busy programs."""
+    alone, beside = result["alone"], result["beside"]
+    return (
+        f"The demo takes {alone['seconds']:.1f} s alone (load {alone['load_before'][0]:.1f} before it) and "
+        f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
+        f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
+    )
