@@ -98,6 +98,8 @@ def test_no_training_images() -> None:
         (["n01440764"], ["goldfish, n01443537", "tench, n01440764"], [1]),
         (["seal", "sea lion"], ["sea lion, seal", "seal"], [1, 0]),  # the whole name comes before a part
         (["maillot", "cat"], ["cat", "maillot", "maillot, tank suit"], [1, 0]),
+        (["Cardigan"], ["cardigan", "Cardigan, Cardigan Welsh corgi"], [1]),  # the dog, not the garment
+        (["cardigan", "Cardigan"], ["Cardigan", "cardigan"], [1, 0]),
     ],
 )
 def test_names_that_mean_the_same(wanted: list[str], names: list[str], table: list[int]) -> None:
