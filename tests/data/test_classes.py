@@ -15,12 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from maqee.boxes import PADDING
-from maqee.data import ArrayImages, FileEntry, ImageSet, Splits
+from maqee.data import ArrayImages, FileEntry, ImageSet, Splits, open_data
 from maqee.data.box_targets import BOXES, pad_boxes
 from maqee.data.classes import align_splits, find_classes, same_classes
 from maqee.data.mask_targets import MASKS, MaskFiles
 from maqee.data.pairs import MaskCode, Pair
 from maqee.data.targets import LABELS, TargetKind
+from maqee.errors import MaqeeError
 from maqee.models import Backbone, Preprocessing, ViTConfig
 from maqee.models.load import build_backbone
 from maqee.tasks.pixels import IGNORE
@@ -97,6 +98,8 @@ def test_no_training_images() -> None:
         (["n01440764"], ["goldfish, n01443537", "tench, n01440764"], [1]),
         (["seal", "sea lion"], ["sea lion, seal", "seal"], [1, 0]),  # the whole name comes before a part
         (["maillot", "cat"], ["cat", "maillot", "maillot, tank suit"], [1, 0]),
+        (["Cardigan"], ["cardigan", "Cardigan, Cardigan Welsh corgi"], [1]),  # the dog, not the garment
+        (["cardigan", "Cardigan"], ["Cardigan", "cardigan"], [1, 0]),
     ],
 )
 def test_names_that_mean_the_same(wanted: list[str], names: list[str], table: list[int]) -> None:
@@ -233,3 +236,11 @@ def test_every_kind_of_target_is_aligned(kind: str) -> None:
         rows = [(0.0, 0.5, 0.5, 1.0, 1.0), (1.0, 0.5, 0.5, 0.5, 0.5)]
         aligned = align_splits(splits(classes, pad_boxes([rows]), BOXES), model)
         assert aligned.test.targets[0, :, 0].tolist() == [2.0, 0.0]
+
+
+def test_real_imagenet_knows_its_own_classes(shared_data: Path) -> None:
+    """Two cranes and two maillots among them; and in another order only these four cannot be told apart."""
+    names = open_data("imagenet-tar", shared_data).test.classes
+    assert find_classes(names, names, "imagenet") == list(range(1000))
+    with pytest.raises(MaqeeError, match=r"imagenet: 4 of 1000 classes are unknown .*'(crane|maillot)'"):
+        find_classes(names[::-1], names, "imagenet")

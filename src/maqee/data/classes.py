@@ -10,7 +10,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -84,33 +84,43 @@ def _why_numbers(data: ImageSet, names: Sequence[str]) -> str:
 def _find(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]:
     """The number of each class in the model; None for one that it does not have, or has several times.
 
-    Of "tench, Tinca tinca" a part will do if no other class has it. Where a name occurs twice (ImageNet has two cranes,
-    a bird and a machine), the class with the same number is meant. A number that stands for no class is no question.
+    Of "tench, Tinca tinca" a part will do if no other class has it. Capitals matter only where they must: a Cardigan is
+    a dog. Where a name occurs twice (ImageNet has two cranes, a bird and a machine), the class with the same number is
+    meant. A number that stands for no class is no question.
     """
-    whole, parts = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)  # numbers by plain name
-    for number, name in enumerate(names):
-        whole[_plain(name)].append(number)
-        for part in {_plain(part) for part in (name, *name.split(","))}:
-            parts[part].append(number)
-    count = Counter(map(_plain, wanted))
-    found: list[int | None] = []
+    found: list[int | None] = [
+        min(number, len(names) - 1) if _NO_CLASS.fullmatch(name) else None for number, name in enumerate(wanted)
+    ]
+    places: dict[str, list[int]] = {}
+    for form, in_parts in ((_spelt, False), (_spelt, True), (_plain, False), (_plain, True)):
+        places, count = _numbers(names, form, in_parts), Counter(map(form, wanted))
+        for number, name in enumerate(wanted):
+            bearers = places.get(form(name), [])
+            if found[number] is None and len(bearers) == count[form(name)] == 1:
+                found[number] = bearers[0]
     for number, name in enumerate(wanted):
-        plain = _plain(name)
-        exact, loose, once = whole.get(plain, []), parts.get(plain, []), count[plain] == 1
-        if _NO_CLASS.fullmatch(name):
-            found.append(min(number, len(names) - 1))
-        elif once and len(exact) == 1:
-            found.append(exact[0])
-        elif number in loose:
-            found.append(number)
-        else:
-            found.append(loose[0] if once and len(loose) == 1 else None)
+        if found[number] is None and number in places.get(_plain(name), []):
+            found[number] = number
     return found
 
 
+def _numbers(names: Sequence[str], form: Callable[[str], str], in_parts: bool) -> dict[str, list[int]]:
+    """Which classes bear a name, as a whole, or also as one of the parts between commas."""
+    found = defaultdict[str, list[int]](list)
+    for number, name in enumerate(names):
+        for borne in {form(part) for part in ([name, *name.split(",")] if in_parts else [name])}:
+            found[borne].append(number)
+    return found
+
+
+def _spelt(name: str) -> str:
+    """A name without what folder names change: underscores, hyphens, how accents are written."""
+    return " ".join(re.sub(r"[_\-]+", " ", unicodedata.normalize("NFKC", name)).split())
+
+
 def _plain(name: str) -> str:
-    """A name without what folder names change: capitals, underscores, hyphens, how accents are spelt."""
-    return " ".join(re.sub(r"[_\-]+", " ", unicodedata.normalize("NFKC", name)).casefold().split())
+    """The same without capitals."""
+    return _spelt(name).casefold()
 
 
 def _listed(names: Sequence[str]) -> str:
