@@ -43,6 +43,7 @@ COMMANDS = {
     "quantize": "compare_methods",
     "search": "search",
     "show": "show",
+    "exits": "train_exits",
     "train": "train",
     "what": "what",
 }

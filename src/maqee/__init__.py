@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from maqee.training import train as train
     from maqee.training.catalogue import Catalogue as Catalogue
     from maqee.training.catalogue import list_names as list_names
+    from maqee.training.exits_recipe import train_exits as train_exits
 else:
     from maqee.lazy import attach
 
@@ -125,6 +126,7 @@ else:
             "read_recipe": "maqee.training",
             "search": "maqee.evaluation.trace_search",
             "show": "maqee.report.show",
+            "train_exits": "maqee.training.exits_recipe",
             "train": "maqee.training",
             "what": "maqee.evaluation.what",
         },

@@ -7,8 +7,9 @@ Nothing else in maqee spells a file name of a run folder or sorts its stages.
       1-finetune/         a finished stage            plan.json             bits and thresholds
         config.json       the model's shape           trace.safetensors     the calibration pass
         model.safetensors its weights                 config.json           the quantized model
-        stage.json        says that it is finished    model.safetensors     its codes
-      train.json          what happened               source.json           where model and data lie
+        trained_on.safetensors  image hashes          model.safetensors     its codes
+        stage.json        says that it is finished    source.json           where model and data lie
+      train.json          what happened
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from maqee.io import read_json
 
 CONFIG, WEIGHTS, PREPROCESSING = "config.json", "model.safetensors", "preprocessor_config.json"
 RECIPE, STAGE, SUMMARY = "recipe.json", "stage.json", "train.json"
+TRAINED_ON = "trained_on.safetensors"
 REQUEST, SEARCH, PLAN, TRACE, SOURCE = "request.json", "search.json", "plan.json", "trace.safetensors", "source.json"
 SNAPSHOTS, TRAINING, UNRECOVERED = "snapshots", "training", "unrecovered"
+SEEN = "calibration_seen_in_training"  # a key of source.json
 
 
 @dataclass(frozen=True)

@@ -218,3 +218,8 @@ def test_cost_of_yolos_base() -> None:
     assert parts["block 1 linear"] == 12 * 4301 * 768**2
     assert parts["block 1 attention"] == 2 * 4301**2 * 768
     assert parts["classifier"] == 100 * (2 * 2 * 768**2 + 768 * (92 + 4))
+
+
+def test_class_names_do_not_count_no_object() -> None:
+    names = {number: f"thing {number}" for number in range(6, -1, -1)}
+    assert load_yolos(make_yolos(id2label=names)).classes == tuple(f"thing {number}" for number in range(7))

@@ -27,8 +27,11 @@ COLOURS = ((255, 60, 60), (60, 255, 60), (60, 60, 255))
 
 
 def write_shapes(root: Path, count: int = 16) -> Path:
-    """One coloured rectangle an image, its colour is its class; the same images in all three splits."""
-    for split in ("train", "val", "test"):
+    """One coloured rectangle an image, its colour is its class; the same images in all three splits, but for one pixel.
+
+    The pixel makes them other files, as calibration images must be that no model was trained on.
+    """
+    for mark, split in enumerate(("train", "val", "test")):
         generator = torch.Generator().manual_seed(0)
         (root / split).mkdir(parents=True)
         images, boxes = [], []
@@ -38,6 +41,7 @@ def write_shapes(root: Path, count: int = 16) -> Path:
             left, top = round(x * (48 - width)), round(y * (32 - height))
             picture = Image.new("RGB", (48, 32))
             picture.paste(COLOURS[number % 3], (left, top, left + width, top + height))
+            picture.putpixel((47, 31), (mark, mark, mark))
             picture.save(root / split / f"{number}.png")
             images.append({"id": number, "file_name": f"{number}.png", "width": 48, "height": 32})
             box = {"id": number, "image_id": number, "category_id": number % 3, "bbox": [left, top, width, height]}

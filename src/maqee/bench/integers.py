@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from maqee.bench.result import BenchResult
-from maqee.data import ImageSet, open_data
+from maqee.data import ImageSet, open_source
 from maqee.data.transforms import prepare
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.models import load_backbone
+from maqee.exits import backbone_of, load_network
 from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
 from maqee.quant.compare import TIE, Comparison, compare
 from maqee.quant.quantize import quantize
 from maqee.quant.settings import QuantSettings
+from maqee.runs import model_folder, require_data
 
 LAYER_TOLERANCE = 1e-5  # of a layer's outputs from the same input, relative to the largest
 
@@ -91,7 +92,8 @@ def bench_integers(
     """Quantize a model and run test images simulated and executed.
 
     Args:
-        model: a preset, folder, weights file or Hub name.
+        model: a preset, folder, weights file or Hub name; or a run of `maqee train`, split as in training. Of a model
+            with exits every exit is compared.
         data: name of a data set.
         data_root: where the data lie.
         images: test images, drawn at random.
@@ -108,10 +110,12 @@ def bench_integers(
         resample: the filter that scales pictures, such as "bilinear".
         exif: whether pictures are turned as their EXIF data says.
     """
-    backbone = load_backbone(model).eval()
+    network = load_network(model_folder(Path(model))).eval()
+    backbone = backbone_of(network)
     preprocessing = override(backbone.preprocessing, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
-    splits = open_data(data, data_root)
-    fitted = quantize(backbone, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
+    splits = open_source(require_data(Path(model), data, data_root), backbone)
+    splits.test.require("labels", "classification")
+    fitted = quantize(network, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
     chosen = _draw(splits.test, images, seed, preprocessing)
     start = time.perf_counter()
     with steps("simulated against executed", images, enabled=show) as bar:

@@ -22,6 +22,7 @@ from maqee.cli import (
     demo,
     diagnose,
     evaluate,
+    exits,
     list_,
     predict,
     quantize,
@@ -62,6 +63,7 @@ def _about(
 
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("exits")(exits.exits)
 app.command("eval")(evaluate.evaluate)
 app.command("quantize")(quantize.quantize)
 app.command("compress")(compress.compress)

@@ -10,11 +10,13 @@ from maqee.apq import Budget, SearchOptions
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import compress_model
 from maqee.data import ImageSet, open_source
+from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.progress import phase
 from maqee.runs import (
+    SEEN,
     DataSource,
     model_folder,
     read_recipe,
@@ -107,6 +109,7 @@ def _compress_run(
         "data": source.to_json(),
         "model": str(folder.resolve()),
         "task": options.task,
+        SEEN: check_unseen(folder, splits.calibration),
         "environment": describe_environment(),
     }
     return compress_model(

@@ -152,6 +152,7 @@ class FileImages:
 
     def __init__(self, entries: Sequence[Entry], turn: bool = True) -> None:
         self.entries, self.turn = list(entries), turn
+        self._digests: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -174,8 +175,10 @@ class FileImages:
         )
 
     def digests(self) -> list[bytes]:
-        """Hashes of the encoded files."""
-        return [hashlib.blake2b(entry.read(), digest_size=16).digest() for entry in self.entries]
+        """Hashes of the encoded files, which are read once."""
+        if self._digests is None:
+            self._digests = [hashlib.blake2b(entry.read(), digest_size=16).digest() for entry in self.entries]
+        return self._digests
 
     def name(self, index: int) -> str:
         """The file's name."""

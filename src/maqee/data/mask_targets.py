@@ -16,6 +16,7 @@ from maqee.data import transforms
 from maqee.data.images import resize_and_crop
 from maqee.data.pairs import MaskCode, Pair, read_mask
 from maqee.data.targets import TargetKind
+from maqee.errors import MaqeeError
 from maqee.models.preprocessing import Preprocessing
 from maqee.tasks.pixels import IGNORE
 
@@ -44,6 +45,8 @@ class Masks:
 
     def relabel(self, targets: Tensor, table: Tensor) -> tuple[TargetKind, Tensor]:
         """A look-up; pixels that do not count stay so."""
+        if (highest := int(table.max())) >= IGNORE:
+            raise MaqeeError(f"Masks hold classes below {IGNORE}, and the model has one with the number {highest}.")
         whole = torch.full((IGNORE + 1,), IGNORE, dtype=targets.dtype, device=targets.device)
         whole[: len(table)] = table.to(targets.dtype)
         return self, whole[targets.long()]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from maqee.apq import BitSettings, Plan, Scales, SearchOptions, Trace, measure_scales
 from maqee.errors import MaqeeError
-from maqee.runs import PLAN, TRACE
+from maqee.io import read_json
+from maqee.runs import PLAN, SEEN, SOURCE, TRACE
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def open_trace(trace: Trace | str | Path, against: Plan | str | Path | None = No
     else:
         path = Path(trace) / TRACE if Path(trace).is_dir() else Path(trace)
         recorded, name, beside = Trace.load(path), str(path), path.parent / PLAN
+        _warn_of_seen(path.parent)
     if against is None and (beside is None or not beside.is_file()):
         return RecordedTrace(recorded, None, name)
     if isinstance(against, Plan):
@@ -71,6 +76,15 @@ def open_trace(trace: Trace | str | Path, against: Plan | str | Path | None = No
         plan, plan_name = Plan.load(file), str(file)
     check_same(plan, recorded, plan_name, name)
     return RecordedTrace(recorded, plan, name)
+
+
+def _warn_of_seen(folder: Path) -> None:
+    """Repeat what `maqee compress` said about images that the model was trained on."""
+    seen = read_json(folder / SOURCE).get(SEEN) if (folder / SOURCE).is_file() else None
+    if isinstance(seen, int) and seen > 0:
+        logger.warning(
+            "The model of %s was trained on %d of its calibration images: thresholds may be too bold", folder, seen
+        )
 
 
 def check_same(plan: Plan, trace: Trace, plan_name: str, trace_name: str) -> None:

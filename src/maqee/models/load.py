@@ -19,6 +19,7 @@ from maqee.models.backbone import BACKBONE_FORMAT, VERSION, Backbone
 from maqee.models.config import BackboneConfig, ViTConfig, config_from_json
 from maqee.models.convert import check_module, convert_state, read_hints
 from maqee.models.finite import NOT_FINITE, is_finite
+from maqee.models.labels import read_class_names, stored_class_names
 from maqee.models.preprocessing import Preprocessing
 from maqee.models.presets import presets
 from maqee.models.read_preprocessing import check_channels, family_preprocessing, read_preprocessing
@@ -45,7 +46,8 @@ def load_backbone(
         source: a preset ("vit-base": random weights), a folder with config.json (transformers, timm or maqee), a
             .safetensors or .pth file, a Hub name ("google/vit-base-patch16-224"), or a live module of transformers
             or timm.
-        num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights.
+        num_classes: size of the classifier; one that differs from the checkpoint's gets fresh weights and no class
+            names, which `Backbone.classes` otherwise has from the checkpoint.
         image_size: input size; position embeddings are resized bicubically.
         detection_tokens: make a detector (YOLOS) of a plain ViT with so many fresh tokens and fresh heads.
         preprocessing: how images are prepared, instead of what is stored with the model or assumed where nothing is;
@@ -89,7 +91,9 @@ def save_backbone(model: Backbone, folder: Path) -> None:
 
 def backbone_from_json(values: dict[str, Any], source: str) -> Backbone:
     """A backbone of the stored shape with fresh weights; `source` names the file in errors."""
-    return build_backbone(*_stored_shape(values, source))
+    model = build_backbone(*_stored_shape(values, source))
+    model.classes = stored_class_names(values, model.config.num_classes, source)
+    return model
 
 
 def _stored_shape(values: dict[str, Any], source: str) -> tuple[BackboneConfig, Preprocessing]:
@@ -115,10 +119,12 @@ def _from_checkpoint(
             checkpoint.source,
             *("x".join(map(str, reversed(shape.image_size))) for shape in (config, wanted)),
         )
+    classes = read_class_names(checkpoint.config, config.num_classes, checkpoint.config_source)
     model = build_backbone(wanted, _fit(preprocessing, wanted))
     if config.num_classes and has_new_head(config, wanted):
         logger.warning("%s: new classifier for %d classes", checkpoint.source, wanted.num_classes)
     model.load_state_dict(adapt_state(state, config, model))
+    model.classes = () if has_new_head(config, wanted) else classes  # a new classifier knows no class yet
     return model
 
 

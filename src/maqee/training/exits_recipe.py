@@ -8,7 +8,7 @@ more than 60 times though, and many images at least three times.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from maqee.data import ImageSet, open_source
 from maqee.data.classes import same_classes
@@ -25,6 +25,8 @@ from maqee.training.recipe import (
     Recipe,
     StageSection,
 )
+from maqee.training.train_run import Training
+from maqee.training.train_run import train as train_recipe
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1500, 3, 60
 TASKS = {"labels": "classification", "masks": "segmentation", "boxes": "detection"}
@@ -84,6 +86,21 @@ def exits_recipe(
         stages=(_stage(train, chosen, len(images), size, epochs),),
         precision="bf16" if pick_device(device).type == "cuda" else "fp32",
     )
+
+
+def train_exits(
+    model: str | Path, data: str, out: str | Path | None = None, *, device: str | None = None, **settings: Any
+) -> Training:
+    """Give a fine-tuned model exits and train their heads; called again, it goes on where it stopped.
+
+    Args:
+        model: a fine-tuned model: a transformers or timm folder, a weights file, a Hub name.
+        data: name of the data set it was fine-tuned on, or one with the same classes.
+        out: the run folder; runs/NAME when left out.
+        device: the GPU if there is one.
+        settings: of `exits_recipe`: data_root, train, scheme, positions, epochs, batch_size, holdout, seed.
+    """
+    return train_recipe(exits_recipe(model, data, device=device, **settings), out=out, device=device)
 
 
 def usual_batch(images: int) -> int:

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 
 from maqee.data import Splits, open_data, warn_of_overlaps
+from maqee.data.seen import write_seen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.record import metric_by_exit
-from maqee.exits import Network, add_exits, load_network, save_network
+from maqee.exits import Network, add_exits, backbone_of, load_network, save_network
 from maqee.exits.placement import final_kind
 from maqee.folder_lock import check_folder, hold_folder
 from maqee.io import read_json, write_json
-from maqee.models import Backbone, ViT, fold_layer_scale, load_backbone
+from maqee.models import Backbone, ViT, fold_layer_scale
 from maqee.models.load import on_meta
 from maqee.progress import phase
 from maqee.runs import RECIPE, STAGE, SUMMARY, stage_name
@@ -27,6 +28,7 @@ from maqee.training.loop import LoopOptions, train_stage
 from maqee.training.recipe import Recipe, StageSection
 from maqee.training.runner import Runner, make_runner
 from maqee.training.stages import stages
+from maqee.training.start import load_start
 
 logger = logging.getLogger(__name__)
 
@@ -53,17 +55,29 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
         with phase("comparing training, calibration and test images"):
             warn_of_overlaps(splits)
     torch.manual_seed(recipe.seed)
-    model = _start(recipe, splits)
+    model, aligned = _start(recipe, splits)
     _check_exits(recipe, model)
     with hold_folder(out if runner.rank == 0 else None), threads_for(model.parts(), runner.device):
         _claim(out, recipe, runner)
-        return _run_stages(recipe, model, splits, runner, out)
+        return _run_stages(recipe, model, splits, aligned, runner, out)
 
 
-def _run_stages(recipe: Recipe, model: Network, splits: Splits, runner: Runner, out: Path) -> dict[str, Any]:
-    """All stages, of which those that are done are only read."""
+def _run_stages(
+    recipe: Recipe, start: Backbone, splits: Splits, aligned: Splits, runner: Runner, out: Path
+) -> dict[str, Any]:
+    """All stages, of which those that are done are only read.
+
+    Args:
+        recipe: what to do.
+        start: the model to begin with.
+        splits: the data as they were opened.
+        aligned: the same with labels in the order of the model's classes.
+        runner: where steps run.
+        out: the run folder.
+    """
     task = tasks[recipe.task]
     history: list[dict[str, Any]] = []
+    model: Network = start
     for index, settings in enumerate(recipe.stages):
         name = stage_name(index, settings.kind)
         if isinstance(model, Backbone) and (stages[settings.kind].needs_exits or _has_own_end(recipe)):
@@ -73,11 +87,14 @@ def _run_stages(recipe: Recipe, model: Network, splits: Splits, runner: Runner, 
         done = out / name / STAGE
         if done.exists():
             model = load_network(out / name, task.confidence)
+            _check_order(model, splits, aligned, out / name)
+            backbone_of(model).classes = start.classes
             history.append(read_json(done))
             continue
-        entry = _run_stage(model, splits, settings, name, recipe, runner, out)
+        entry = _run_stage(model, aligned, settings, name, recipe, runner, out)
         if runner.rank == 0:
             save_network(model, out / name)
+            write_seen(out / name, aligned.training().images, recipe.model.source)
             write_json(done, entry)  # last: its presence says that the stage is complete
             (out / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)
         runner.wait()
@@ -133,10 +150,10 @@ def _has_own_end(recipe: Recipe) -> bool:
     return (recipe.exits.final or final_kind(recipe.exits.scheme)) is not None
 
 
-def _start(recipe: Recipe, splits: Splits) -> Backbone:
-    classes, channels = len(splits.test.classes), _channels(splits)
-    wanted = recipe.model
-    backbone = load_backbone(wanted.source, classes, wanted.image_size, wanted.detection_tokens)
+def _start(recipe: Recipe, splits: Splits) -> tuple[Backbone, Splits]:
+    """Where training begins, and the data with classes in the order of its logits."""
+    channels = _channels(splits)
+    backbone, aligned = load_start(recipe.model, splits, recipe.seed)
     if backbone.config.channels != channels:
         raise MaqeeError(
             f"{recipe.model.source} takes {backbone.config.channels} channels, the images have {channels}."
@@ -145,7 +162,15 @@ def _start(recipe: Recipe, splits: Splits) -> Backbone:
         if not isinstance(backbone, ViT):
             raise MaqeeError(f"{recipe.model.source} has no LayerScale: remove fold_layer_scale.")
         fold_layer_scale(backbone)
-    return backbone
+    return backbone, aligned
+
+
+def _check_order(model: Network, splits: Splits, aligned: Splits, stage: Path) -> None:
+    """Older versions numbered classes as the data do: what they began can go on only where that makes no difference."""
+    if not backbone_of(model).classes and aligned.test.classes != splits.test.classes:
+        raise MaqeeError(
+            f"{stage} was trained by an older maqee, which did not match classes by name: train into another folder."
+        )
 
 
 def _channels(splits: Splits) -> int:
