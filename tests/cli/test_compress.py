@@ -13,9 +13,11 @@ import pytest
 from maqee.apq import Plan
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.compressed import frontier_policies
+from maqee.quant import Bits
 from maqee.runtime import load
 from tests.apq.makers import make_trace
 from tests.helpers import invoke, save_digits_model
+from tests.report import makers
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +119,65 @@ def test_a_missed_target_leaves_a_model_that_can_be_evaluated(model: Path, tmp_p
     assert "the nearest found is" in str(result.exception)
     for folder in (out, out / "unrecovered"):
         assert invoke("eval", str(folder), "--device", "cpu").exit_code == 0
+
+
+def test_a_file_settings_and_options_of_the_command(model: Path, tmp_path: Path) -> None:
+    """The strongest word counts, and what was used is written down."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "search: {alpha: 0.1, max_swaps: 0, start: 0.7}\noptions: {method: rtn, samples: 30, fit_images: 8}\n"
+    )
+    out = tmp_path / "out"
+    more = ("--config", str(config), "--set", "alpha=0.2", "--set", "samples=35", "--set", "search.reach=0.3")
+    result = invoke(
+        "compress", str(model), "--data", "digits", "--out", str(out), "--device", "cpu", *more, "--samples", "40"
+    )
+    assert result.exit_code == 0, result.output
+    used = json.loads((out / "request.json").read_text())["choices"]
+    assert {key: used["search"][key] for key in ("alpha", "max_swaps", "start", "reach")} == {
+        "alpha": 0.2, "max_swaps": 0, "start": 0.7, "reach": 0.3,
+    }  # fmt: skip
+    assert {key: used["options"][key] for key in ("method", "samples", "scored", "fit_images")} == {
+        "method": "rtn", "samples": 40, "scored": 20, "fit_images": 8,
+    }  # fmt: skip
+    again = invoke(
+        "compress", str(model), "--data", "digits", "--out", str(tmp_path / "again"), "--device", "cpu",
+        "--config", str(out / "request.json"), "--json",
+    )  # fmt: skip
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "again" / "plan.json").read_bytes() == (out / "plan.json").read_bytes()
+    printed = json.loads(again.stdout)
+    assert printed["plan"] == json.loads((out / "plan.json").read_text())
+    assert (printed["finished"], printed["notes"]) == (True, [])
+
+
+def test_layers_by_name(model: Path, tmp_path: Path) -> None:
+    result = compress(model, tmp_path / "out", "--max-swaps", "0", "--layer", r"mlp\.fc2=8/float", "--patch", "8/8")
+    assert result.exit_code == 0, result.output
+    quantized = load(tmp_path / "out").quantized
+    assert quantized.asked("backbone.blocks.3.mlp.fc2") == Bits(8, None)
+    assert quantized.asked("backbone.embedding.patch") == Bits(8, 8)
+
+
+def test_a_run_knows_its_data(tmp_path: Path) -> None:
+    run = makers.classification(tmp_path)
+    quick = ("--device", "cpu", "--samples", "8", "--fit-images", "4")
+    done = invoke("compress", str(run), "--out", str(tmp_path / "out"), "--method", "rtn", "--max-swaps", "0", *quick)
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "out" / "source.json").read_text())["data"]["data"] == "digits"
+    compared = invoke("baselines", str(run), "--method", "rtn", "--bits", "W4A8", "--json", *quick)
+    assert compared.exit_code == 0, compared.output
+    assert [row["method"] for row in json.loads(compared.stdout)["rows"]] == ["float", "rtn"]
+    alone = invoke("quantize", str(run), "--method", "rtn", "--json", "--device", "cpu")
+    assert alone.exit_code == 0, alone.output
+    assert json.loads(alone.stdout)["model"] == "run/1-joint"
+
+
+def test_a_folder_that_knows_no_data(model: Path, tmp_path: Path) -> None:
+    for command in (("compress", str(model), "--out", str(tmp_path / "out")), ("baselines", str(model))):
+        result = invoke(*command)
+        assert result.exit_code == 2
+        assert "does not say which data it was trained on" in str(result.exception)
 
 
 def test_baselines(model: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class FittingComparison(BenchResult):
         bits: such as "W4A4".
         images: calibration images.
         device: always the processor.
-        threads: of the processor.
+        threads: number of processor threads.
         model_bytes: size of the model.
         float_pass: the yardstick.
         rows: one a method.

@@ -48,7 +48,7 @@ class SearchTiming(BenchResult):
         scored: those of them that single blocks are run on.
         blocks: depth of the model.
         device: where it ran.
-        threads: of the processor.
+        threads: number of processor threads.
         pass_seconds: one calibration pass.
         step: one step of the search.
         plain: the same by running the whole model anew for every block.

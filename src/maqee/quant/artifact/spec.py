@@ -162,4 +162,5 @@ def _first(error: ValidationError, source: str, *inside: str) -> str:
     """The first complaint as one sentence, with the key as a path."""
     first = error.errors()[0]
     path = ".".join([*inside, *map(str, first["loc"])])
-    return f"{source}: key {path!r:.120}: {first['msg'].lower()}."
+    words = "unknown to this maqee" if first["type"] == "extra_forbidden" else first["msg"].lower()
+    return f"{source}: key {path!r:.120}: {words}."
