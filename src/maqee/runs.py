@@ -100,6 +100,13 @@ def model_folder(path: Path) -> Path:
     return stages[-1] if stages else path
 
 
+def require_folder(path: Path) -> Path:
+    """The folder; the user's error where there is none."""
+    if not path.is_dir():
+        raise MaqeeError(f"{path} is no folder: give one written by maqee train, or any other with a model with exits.")
+    return path
+
+
 def resolve_model(model: str | Path) -> str | Path:
     """What a user calls a model, as models are loaded: of a training run its last stage, anything else as it is."""
     return model_folder(Path(model)) if Path(model).is_dir() else model

@@ -173,6 +173,11 @@ def test_a_run_knows_its_data(tmp_path: Path) -> None:
     assert json.loads(alone.stdout)["model"] == "run/1-joint"
 
 
+def test_no_folder(tmp_path: Path) -> None:
+    for command in (("compress", "nowhere", "--out", str(tmp_path / "out")), ("baselines", "nowhere")):
+        assert "nowhere is no folder" in str(invoke(*command).exception)
+
+
 def test_a_folder_that_knows_no_data(model: Path, tmp_path: Path) -> None:
     for command in (("compress", str(model), "--out", str(tmp_path / "out")), ("baselines", str(model))):
         result = invoke(*command)

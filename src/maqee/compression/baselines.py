@@ -22,7 +22,7 @@ from maqee.evaluation.results import ExitFigures, PolicyFigures
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.models.digest import weights_digest
 from maqee.quant import QuantizedModel
-from maqee.runs import model_folder, require_data, short_name, task_of
+from maqee.runs import model_folder, require_data, require_folder, short_name, task_of
 from maqee.tasks import Task, tasks
 
 
@@ -108,7 +108,7 @@ def baselines(
         options: bits, calibration images and random seed; a search is not made.
         device: the GPU if there is one.
     """
-    run, options = Path(model), options or CompressOptions()
+    run, options = require_folder(Path(model)), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
     task, target, folder = tasks[options.task or ""], pick_device(device), model_folder(run)
     network = load_with_exits(folder, task.confidence).to(target).eval()

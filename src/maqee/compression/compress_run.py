@@ -21,6 +21,7 @@ from maqee.runs import (
     model_folder,
     read_recipe,
     require_data,
+    require_folder,
     task_of,
 )
 from maqee.runtime.ready import ReadyModel
@@ -82,7 +83,7 @@ def compress(
         )
     if calibration is not None or train is not None or test is not None:
         raise MaqeeError("A model in a folder comes with its data: give data and data_root, not sets of images.")
-    run, options = Path(model), options or CompressOptions()
+    run, options = require_folder(Path(model)), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
     source = require_data(run, data, data_root)
     return _compress_run(run, source, budget, search_options, options, out, device, show)

@@ -1,0 +1,66 @@
+"""Tables are made from saved results: the files in results/ can all be shown, and new results have their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maqee.bench.fitting import FittingComparison, FittingRow
+from maqee.bench.gradients import GradientComparison
+from maqee.bench.recovery_step import RecoveryTiming
+from maqee.bench.search_step import SearchTiming
+from maqee.bench.throughput import ThroughputComparison, ThroughputRow
+from maqee.cli.output import show
+from maqee.evaluation.method_comparison import MethodComparison, MethodRow, MethodSummary
+from maqee.io import read_json
+from maqee.report import bench_tables
+from maqee.report.method_table import method_table
+from maqee.report.tables import baseline_table, evaluation_table
+
+RESULTS = Path(__file__).parents[2] / "results"
+BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
+    "exits": (bench_tables.exits_table, ThroughputComparison),
+    "gradients": (bench_tables.gradients_line, GradientComparison),
+    "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
+    "quantize": (bench_tables.fitting_table, FittingComparison),
+    "recovery": (bench_tables.recovery_line, RecoveryTiming),
+    "search": (bench_tables.search_step_table, SearchTiming),
+}
+
+
+def names(kind: type) -> set[str]:
+    return {entry.name for entry in fields(kind)}
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "bench").glob("*.json")), ids=lambda path: path.stem)
+def test_benchmarks(path: Path) -> None:
+    table, kind = BENCHMARKS[path.stem.partition("-")[0]]
+    result = read_json(path)
+    assert result["model"] in table(result)
+    assert kind is None or set(result) == names(kind)
+    rows = {"exits": ThroughputRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
+    assert rows is None or all(set(row) == names(rows) for row in result["rows"])
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "quantization").glob("*.json")), ids=lambda path: path.stem)
+def test_quantization(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = read_json(path)
+    assert set(result) == names(MethodComparison) | {"format", "version", "summary"}
+    assert all(set(row) == names(MethodRow) for row in result["rows"])
+    assert all(set(row) == names(MethodSummary) for row in result["summary"])
+    show(method_table(result))
+    assert "erq" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "maqee").glob("*recovered.json")), ids=lambda path: path.stem)
+def test_evaluations(path: Path) -> None:
+    assert "one threshold for all exits" in evaluation_table(read_json(path))
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "maqee").glob("*baselines.json")), ids=lambda path: path.stem)
+def test_baselines(path: Path) -> None:
+    assert "erq" in baseline_table(read_json(path))
