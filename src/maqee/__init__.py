@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from maqee.compression import compress as compress
     from maqee.compression.baselines import Baselines as Baselines
     from maqee.compression.baselines import baselines as baselines
-    from maqee.compression.config import CompressConfig as CompressConfig
-    from maqee.compression.config import read_compress_config as read_compress_config
+    from maqee.compression.compress_config import CompressConfig as CompressConfig
+    from maqee.compression.compress_config import read_compress_config as read_compress_config
     from maqee.compression.demo import Demo as Demo
     from maqee.compression.demo import demo as demo
     from maqee.data import open_data as open_data
@@ -76,7 +76,7 @@ else:
             "Bits": "maqee.quant",
             "Budget": "maqee.apq",
             "Catalogue": "maqee.training.catalogue",
-            "CompressConfig": "maqee.compression.config",
+            "CompressConfig": "maqee.compression.compress_config",
             "CompressOptions": "maqee.compression",
             "CostReport": "maqee.evaluation.cost_report",
             "Demo": "maqee.compression.demo",
@@ -122,7 +122,7 @@ else:
             "open_data": "maqee.data",
             "predict": "maqee.runtime",
             "quantize": "maqee.quant",
-            "read_compress_config": "maqee.compression.config",
+            "read_compress_config": "maqee.compression.compress_config",
             "read_recipe": "maqee.training",
             "search": "maqee.evaluation.trace_search",
             "show": "maqee.report.show",

@@ -12,7 +12,7 @@ import typer
 
 from maqee import cli
 from maqee.cli.errors import OPTIONS, translate
-from maqee.compression.config import config_keys
+from maqee.compression.compress_config import config_keys
 from tests.helpers import save_digits_model
 
 SOURCE = Path(cli.__file__).parents[1]

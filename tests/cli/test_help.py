@@ -74,6 +74,7 @@ def test_an_option_has_one_wording() -> None:
         "--samples",
         "--seed",  # one, or several
         "--solver",  # thresholds alone, or bits as well
+        "--threshold",  # `show` has one for training runs unless told otherwise
         "--weight-bits",
     }
     assert different <= reasons

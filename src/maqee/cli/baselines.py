@@ -48,7 +48,7 @@ def baselines(
 ) -> None:
     """Evaluate full precision and quantized baselines at every exit and at shared thresholds (simulated)."""
     from maqee.compression.baselines import baselines as compare_baselines
-    from maqee.compression.config import read_compress_config
+    from maqee.compression.compress_config import read_compress_config
     from maqee.evaluation.quantization_cases import parse_widths
     from maqee.report.tables import baseline_table
 

@@ -167,7 +167,7 @@ def compress(
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
     from maqee.compression import compress as compress_run
-    from maqee.compression.config import read_compress_config
+    from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
 
     flags: dict[str, Any] = {

@@ -11,7 +11,7 @@ import yaml
 
 from maqee.apq import Budget, SearchOptions
 from maqee.compression import CompressOptions, RecoverySettings, RiskOptions
-from maqee.compression.config import CompressConfig, config_keys, find_key, read_compress_config
+from maqee.compression.compress_config import CompressConfig, config_keys, find_key, read_compress_config
 from maqee.errors import MaqeeError
 from maqee.quant import Bits, QuantSettings
 from maqee.training.recipe import AugmentSection
