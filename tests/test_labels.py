@@ -127,10 +127,10 @@ def test_other_names_are_refused(road: Road, tmp_path: Path) -> None:
     other = write_colours(tmp_path / "other", names={"grass": "moss", "snow": "chalk"})
     arguments = ("--data", "folder", "--data-root", str(other))
     for command in (
-        ("quantize", "--model", str(road.model), *arguments),
-        ("compress", "--model", str(road.run), *arguments, "--out", str(tmp_path / "out")),
-        ("baselines", "--model", str(road.run), *arguments),
-        ("bench", "integers", "--model", str(road.model), *arguments),
+        ("quantize", str(road.model), *arguments),
+        ("compress", str(road.run), *arguments, "--out", str(tmp_path / "out")),
+        ("baselines", str(road.run), *arguments),
+        ("bench", "integers", str(road.model), *arguments),
         ("eval", str(road.run), "--data-root", str(other)),
         ("eval", str(road.compressed), "--data-root", str(other)),
         ("show", str(road.compressed), "--data-root", str(other), "--out", str(tmp_path / "sheets")),

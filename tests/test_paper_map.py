@@ -14,7 +14,7 @@ import pytest
 from maqee.apq import Budget, SearchOptions
 from maqee.compression import RecoverySettings
 from maqee.quant import QuantSettings
-from maqee.training.losses import TEMPERATURE
+from maqee.training.exit_losses import TEMPERATURE
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "paper-map.md").read_text()

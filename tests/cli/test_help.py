@@ -74,7 +74,7 @@ def test_an_option_has_one_wording() -> None:
         "--samples",
         "--seed",  # one, or several
         "--solver",  # thresholds alone, or bits as well
-        "--threshold",  # instead of a plan, or where there is none
+        "--threshold",  # `show` has one for training runs unless told otherwise
         "--weight-bits",
     }
     assert different <= reasons

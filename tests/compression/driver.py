@@ -12,7 +12,7 @@ from maqee.apq import SearchOptions
 from maqee.compression import compress, recovery
 from maqee.exits import EarlyExitModel
 from maqee.runtime import ReadyModel
-from maqee.training.loop import LoopOptions
+from maqee.training.training_loop import LoopOptions
 from tests.compression.makers import digits, quick_options
 
 

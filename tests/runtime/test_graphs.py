@@ -14,7 +14,7 @@ from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
 from maqee.runtime.graphs import GraphedSegment, padded_size, use_cuda_graphs
-from tests.exits.test_model import SumHead
+from tests.exits.test_early_exit import SumHead
 from tests.helpers import max_difference, randomize
 
 

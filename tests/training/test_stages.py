@@ -8,7 +8,7 @@ import torch
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.models import load_backbone
 from maqee.tasks import Classification
-from maqee.training import losses
+from maqee.training import exit_losses as losses
 from maqee.training.stages import ClassifierWise, Finetune, Joint, LgvitHeads, Stage
 
 IMAGES, LABELS = torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])

@@ -23,7 +23,7 @@ from maqee.io import write_json
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
 from maqee.runs import model_folder, require_data
-from maqee.runtime.load import load
+from maqee.runtime.loading import load
 from maqee.tasks import tasks
 from maqee.threads import one_thread
 from maqee.training.recipe import read_recipe

@@ -27,11 +27,11 @@ from maqee.models.compiling import compile_each
 from maqee.quant import QuantizedModel
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.tasks import Task
-from maqee.training.loop import LoopOptions, train_stage
-from maqee.training.losses import TEMPERATURE
+from maqee.training.exit_losses import TEMPERATURE
 from maqee.training.recipe import AugmentSection, StageSection
 from maqee.training.runner import PlainRunner
 from maqee.training.stages import Stage
+from maqee.training.training_loop import LoopOptions, train_stage
 
 BEFORE, AFTER = "before-recovery", "after-recovery"  # names of snapshots
 LEAST_SHARE = 0.1

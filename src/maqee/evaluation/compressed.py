@@ -16,7 +16,7 @@ from maqee.evaluation.trace_search import DROPS
 from maqee.exits import EarlyExitModel
 from maqee.policy import NEVER, Policy
 from maqee.runs import TRACE, require_data
-from maqee.runtime.load import load
+from maqee.runtime.loading import load
 from maqee.tasks import Task
 
 STANDARD_THRESHOLDS = (0.6, 0.7, 0.8, 0.9, NEVER)

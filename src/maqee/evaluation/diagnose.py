@@ -31,7 +31,7 @@ from maqee.io import read_json
 from maqee.models.digest import weights_digest
 from maqee.progress import steps
 from maqee.runs import REQUEST, SOURCE, TRACE, is_compressed, model_folder, read_source, require_data
-from maqee.runtime.load import load
+from maqee.runtime.loading import load
 from maqee.tasks import Task, tasks
 from maqee.values import plain
 

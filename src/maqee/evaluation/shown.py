@@ -10,7 +10,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.policy import NEVER, Policy
 from maqee.runs import is_compressed, require_data, require_recipe, stage_folder
-from maqee.runtime.load import load
+from maqee.runtime.loading import load
 from maqee.runtime.ready import ReadyModel
 from maqee.tasks import Task
 

@@ -1,8 +1,8 @@
 """Exit heads and the early-exit model."""
 
 from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - registers the heads
+from maqee.exits.early_exit import AllOutputs, Decision, EarlyExitModel, add_exits
 from maqee.exits.heads import ExitHead, heads
-from maqee.exits.model import AllOutputs, Decision, EarlyExitModel, add_exits
 from maqee.exits.network import (
     Network,
     all_outputs,

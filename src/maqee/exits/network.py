@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from maqee.errors import MaqeeError
-from maqee.exits.model import EarlyExitModel
+from maqee.exits.early_exit import EarlyExitModel
 from maqee.exits.segment import Confidence
 from maqee.io import read_json
 from maqee.models import Backbone, load_backbone

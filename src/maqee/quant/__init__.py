@@ -5,8 +5,8 @@ from maqee.quant.compare import compare
 from maqee.quant.grids import LogSqrt2Grid, TwinGrid, UniformGrid
 from maqee.quant.integer import execute_integers
 from maqee.quant.methods import methods
-from maqee.quant.model import QuantizedModel
 from maqee.quant.quantize import quantize
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.settings import Bits, QuantSettings
 
 __all__ = [

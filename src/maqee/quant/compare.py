@@ -20,7 +20,7 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid
 from maqee.quant.integer import check_executable, execute_integers
 from maqee.quant.layer import QuantLayer
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 
 TIE = 1e-4  # of a step
 

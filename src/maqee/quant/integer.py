@@ -10,7 +10,7 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.terms import has_terms
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from maqee.quant.coded import GAIN_RATE, GridModule, WeightState, rounded_state
 from maqee.quant.layer import QuantLayer
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
 
 ROUNDS_BACK = 0.49  # of a step: what is nearer than half a step to a point of the grid is rounded to it

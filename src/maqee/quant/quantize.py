@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.quant.methods import methods
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import check_finite
 from maqee.quant.settings import QuantSettings
 

@@ -1,7 +1,7 @@
 """A finished plan at work."""
 
 from maqee.runtime.graphs import use_cuda_graphs
-from maqee.runtime.load import load, load_quantized_network, read_policy
+from maqee.runtime.loading import load, load_quantized_network, read_policy
 from maqee.runtime.one_call import open_model, predict
 from maqee.runtime.pictures import list_pictures
 from maqee.runtime.predictions import Area, FoundBox, Label, Prediction

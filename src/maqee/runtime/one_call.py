@@ -7,7 +7,7 @@ from pathlib import Path
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.policy import Policy
-from maqee.runtime.load import load, read_policy
+from maqee.runtime.loading import load, read_policy
 from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.ready import ReadyModel

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from maqee.data import ImageSet, open_source
+from maqee.data import ImageSet, open_data
 from maqee.data.classes import same_classes
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
@@ -69,7 +69,7 @@ def exits_recipe(
         raise MaqeeError(f"train: {train!r} is not one of heads, all.")
     backbone = backbone_of(load_network(model))
     source = DataSource(data, None if data_root is None else Path(data_root), holdout, seed)
-    images = open_source(source, backbone).training()
+    images = open_data(source.name, source.path, source.holdout, source.seed).training()
     _check_trained(backbone, images, model)
     kind = images.kind.name
     chosen = scheme or SCHEMES[kind]

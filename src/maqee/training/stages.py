@@ -16,7 +16,7 @@ from maqee.exits.lgvit import GlobalHead, LgvitHead, LocalHead, pick
 from maqee.models import Backbone
 from maqee.registry import Registry
 from maqee.tasks import Task
-from maqee.training import losses
+from maqee.training import exit_losses as losses
 
 
 class Stage(nn.Module):

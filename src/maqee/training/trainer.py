@@ -24,11 +24,11 @@ from maqee.progress import phase
 from maqee.runs import RECIPE, STAGE, SUMMARY, stage_name
 from maqee.tasks import Task, tasks
 from maqee.threads import threads_for
-from maqee.training.loop import LoopOptions, train_stage
 from maqee.training.recipe import Recipe, StageSection
 from maqee.training.runner import Runner, make_runner
 from maqee.training.stages import stages
 from maqee.training.start import load_start
+from maqee.training.training_loop import LoopOptions, train_stage
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from maqee.quant.artifact.tensors import (
     restore_layer,
 )
 from maqee.quant.attend import QuantAttend
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.runs import CONFIG, WEIGHTS
 from maqee.tensors import read_tensors
 

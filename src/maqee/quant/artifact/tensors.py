@@ -18,8 +18,8 @@ from maqee.errors import MaqeeError
 from maqee.quant.artifact.spec import GridSpec, LayerSpec, WeightSpec, ZeroType
 from maqee.quant.coded import KINDS, GridModule, WeightState
 from maqee.quant.layer import QuantLayer
-from maqee.quant.model import QuantizedModel
 from maqee.quant.packing import pack, packed_length, unpack
+from maqee.quant.quantized_model import QuantizedModel
 
 _GRID_TENSORS = {"uniform": ("scale", "zero"), "log-sqrt2": ("scale",), "twin": ("fine", "coarse")}
 _ZERO_TYPES: dict[ZeroType, torch.dtype] = {"uint8": torch.uint8, "int16": torch.int16, "int32": torch.int32}

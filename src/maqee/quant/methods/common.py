@@ -11,7 +11,7 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, rounded_state
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, check_finite, log_sqrt2_grid, quantile_grid
 
 

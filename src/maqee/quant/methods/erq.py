@@ -17,7 +17,7 @@ from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.methods.method import methods
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grid
 from maqee.quant.regression import Moments, ridge_update, round_and_compensate
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.registry import Registry
 
 Method = Callable[[QuantizedModel, Tensor], None]

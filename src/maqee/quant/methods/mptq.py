@@ -18,7 +18,7 @@ from maqee.quant.grids import TwinGrid, UniformGrid, symmetric_grid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import fit_input, fit_weights, scalar, whole
 from maqee.quant.methods.method import methods
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import check_finite, mean_error, quantile_grid, quantile_range
 
 AnyGrid = TypeVar("AnyGrid", TwinGrid, UniformGrid)

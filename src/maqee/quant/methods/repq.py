@@ -11,7 +11,7 @@ from torch import Tensor
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.methods.method import methods
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 
 
 @methods.register("repq")

@@ -9,7 +9,7 @@ from maqee.quant.coded import GridModule, rounded_state
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import scalar, whole
 from maqee.quant.methods.method import methods
-from maqee.quant.model import QuantizedModel
+from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import check_finite, minmax_grid
 
 

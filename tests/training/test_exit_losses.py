@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from maqee.training import losses
+from maqee.training import exit_losses as losses
 
 
 def test_depth_weighted_by_hand() -> None:
