@@ -24,7 +24,6 @@ def commands() -> dict[str, Any]:
 
 
 COMMANDS = commands()
-WRITES_A_FOLDER = {"compress", "demo", "show", "train"}  # what --out is there
 
 
 def options(command: Any) -> dict[str, Any]:
