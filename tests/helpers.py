@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
-from maqee.exits import add_exits, heads
-from maqee.models import TokenShape, load_backbone
+from maqee.exits import NEVER, EarlyExitModel, heads
+from maqee.models import TokenShape
+from maqee.tasks import tasks
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
@@ -36,11 +39,39 @@ def max_difference(one: Tensor, other: Tensor) -> float:
     return float((one.detach() - other.detach()).abs().max())
 
 
-def save_digits_model(folder: Path) -> Path:
-    """An untrained model for the digits with two exits, in a folder."""
-    torch.manual_seed(0)
-    add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
-    return folder
+def load_miniature(task: str = "classification") -> EarlyExitModel:
+    """A model of four blocks with two exits that was trained once and for all, by tools/make_test_models.py."""
+    folder = {"classification": "digits"}.get(task, task)
+    return EarlyExitModel.load(FIXTURES / folder, tasks[task].confidence).eval()
+
+
+def parting_thresholds(confidence: Tensor) -> tuple[float, ...]:
+    """Thresholds that part the samples at every exit, as far from any confidence as can be.
+
+    Some samples leave and some go on, whatever the model; and a last place that a processor rounds differently, or
+    differently in another batch, moves nobody to another exit.
+
+    Args:
+        confidence: (samples, exits); more columns, as of full depth, are not wanted.
+    """
+    found: list[float] = []
+    for index in range(confidence.shape[1]):
+        if len(confidence) < 2:
+            found.append(NEVER)
+            continue
+        values = confidence[:, index].double().sort().values
+        quarter = len(values) // 4
+        middle = values[quarter : len(values) - quarter]  # (about half of the samples that are left,)
+        widest = int(middle.diff().argmax())
+        found.append(float(middle[widest : widest + 2].mean()))
+        confidence = confidence[confidence[:, index] < found[-1]]
+    return tuple(found)
+
+
+def undecided(logits: Tensor, margin: float = 0.05) -> float:
+    """The share of the samples whose two likeliest classes are so near that rounding may choose between them."""
+    best = logits.softmax(dim=-1).topk(2, dim=-1).values
+    return float((best[:, 0] - best[:, 1] < margin).float().mean())
 
 
 def run_python(code: str) -> None:

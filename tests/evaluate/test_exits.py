@@ -15,7 +15,7 @@ from maqee.evaluate.throughput import mass_for_mean, policy_for_mass
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.tasks import tasks
-from tests.helpers import randomize
+from tests.helpers import parting_thresholds, randomize
 
 TASK = tasks["classification"]
 BITS = BitSettings.uniform(32, 32, 8)
@@ -44,7 +44,7 @@ def test_record_agrees_with_the_metric(model: EarlyExitModel) -> None:
 def test_policy_figures_are_what_running_gives(model: EarlyExitModel) -> None:
     data = open_data("digits").test.select(range(60))
     record = record_exits(model, data, TASK)
-    policy = Policy(tuple(row.median().item() + 1e-4 for row in record.confidence[:-1]))
+    policy = Policy(parting_thresholds(record.confidence[:-1].t()))
     figures = policy_figures(model, record, policy, BITS)
     from maqee.data import eval_batches
 
