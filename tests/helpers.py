@@ -69,7 +69,7 @@ def parting_thresholds(confidence: Tensor) -> tuple[float, ...]:
 
 
 def wavering(confidence: Tensor, thresholds: Sequence[float], margin: float = 0.02) -> Tensor:
-    """The samples, of (samples, exits), so near to a threshold that rounding may send them to another exit: (samples,)."""
+    """Which of (samples, exits) are so near to a threshold that rounding may send them to another exit: (samples,)."""
     return (confidence - torch.tensor(thresholds)).abs().min(dim=1).values < margin
 
 

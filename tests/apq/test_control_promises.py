@@ -30,6 +30,7 @@ def barely_below(risks: np.ndarray) -> float:
     return float(0.99 * risks[risks > 0.15][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["zero-one", "brier"])
 @pytest.mark.parametrize("method", ["ucb", "ltt", "crc"])
 def test_promise_over_a_thousand_calibration_sets(method: Method, loss: Any) -> None:

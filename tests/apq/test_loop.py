@@ -271,6 +271,7 @@ def test_states_with_other_values() -> None:
         SearchState.from_json(text.replace('"alpha": 0.75', '"more": 1, "alpha": 0.75'))
 
 
+@pytest.mark.process
 def test_threads_do_not_matter() -> None:
     """Another process with another number of threads gives the same bytes."""
     program = "from tests.apq.fake_model import FakeModel\nfrom maqee.apq.loop import search\n"

@@ -19,6 +19,8 @@ from maqee.evaluate.compressed import frontier_policies
 from tests.apq.makers import make_trace
 from tests.helpers import FIXTURES, invoke, load_miniature, parting_thresholds, undecided, wavering
 
+pytestmark = pytest.mark.trains
+
 QUICK = ("--lambda-outer", "2", "--recover", "2", "--batch", "16", "--max-swaps", "2")
 
 

@@ -13,6 +13,8 @@ from maqee.compress.solvers import search_options
 from maqee.evaluate import demo
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.trains
+
 QUICK = ["stages.0.epochs=1", "stages.0.warmup=0", "stages.1.epochs=0.2"]
 FEW = CompressOptions(fit_images=8, samples=60, scored=30)
 

@@ -26,6 +26,8 @@ from maqee.quant import QuantSettings, quantize
 from maqee.tasks import tasks
 from tests.helpers import FIXTURES, invoke, load_miniature
 
+pytestmark = pytest.mark.trains
+
 
 @pytest.fixture(scope="module")
 def model() -> Path:

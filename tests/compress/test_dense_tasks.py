@@ -26,6 +26,8 @@ from maqee.tasks import tasks
 from tests.compress import dense
 from tests.helpers import invoke, randomize
 
+pytestmark = pytest.mark.trains
+
 
 @pytest.fixture(scope="module", params=["segmentation", "detection"])
 def mini(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dense.Miniature:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from maqee.compress.folder import SOURCE
 from maqee.compress.request import FILE
 from maqee.compress.run import PLAN, PREPROCESSING, SEARCH, TRACE
@@ -15,6 +17,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compress.md"
 TEXT = DOCUMENT.read_text()
 
 
+@pytest.mark.trains
 def test_the_code_runs() -> None:
     [snippet] = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
     names: dict[str, Any] = {}
@@ -25,6 +28,7 @@ def test_the_code_runs() -> None:
         assert (names["run"] / name).is_file()
 
 
+@pytest.mark.process
 def test_the_package_is_called_like_its_function() -> None:
     """Importing a package makes it an attribute of the one above, where the function of the same name was."""
     code = (

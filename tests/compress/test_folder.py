@@ -24,6 +24,8 @@ from maqee.quant.artifact import save_quantized
 from tests.compress.makers import digits, quick_options
 from tests.helpers import parting_thresholds
 
+pytestmark = pytest.mark.trains
+
 BITS = (5, 4, 4, 3)
 
 

@@ -26,6 +26,8 @@ from maqee.tasks import tasks
 from tests.data import makers
 from tests.helpers import load_miniature, wavering
 
+pytestmark = pytest.mark.trains
+
 SEARCH = SearchOptions(max_swaps=0, lambda_outer=2.0)
 RISK = RiskOptions(method="ltt", epsilon=0.3, delta=0.1)
 

@@ -22,6 +22,8 @@ from tests.compress.makers import TASK, WIDTHS, digits, make_measure
 from tests.helpers import randomize
 from tests.quant.makers import pictures
 
+pytestmark = pytest.mark.trains
+
 BITS = (4, 3, 5, 4)
 
 

@@ -24,6 +24,8 @@ from maqee.quant.learning import finish_learning, start_learning
 from maqee.train.recipe import AugmentSection
 from tests.compress.makers import TASK, batches_of, digits, make_measure
 
+pytestmark = pytest.mark.trains
+
 MASS = (0.5, 0.3, 0.2)
 BITS = (3, 4, 3, 4)
 

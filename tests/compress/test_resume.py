@@ -21,6 +21,8 @@ from maqee.compress.recovery import RecoveryStage
 from maqee.exits import EarlyExitModel
 from tests.compress.makers import digits, quick_options
 
+pytestmark = pytest.mark.trains
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ("plan.json", "model.safetensors", "trace.safetensors", "search.json")
 
@@ -48,6 +50,7 @@ def same_files(one: Path, other: Path, names: tuple[str, ...] = RESULTS) -> bool
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("mode", "most"), [("plain", 3), ("recovery", 25)])
 def test_killed_at_random_moments(model_folder: Path, tmp_path: Path, mode: str, most: int) -> None:
     whole, out = tmp_path / "whole", tmp_path / "killed"
@@ -74,6 +77,7 @@ def test_killed_at_random_moments(model_folder: Path, tmp_path: Path, mode: str,
         assert same_files(whole / "unrecovered", out / "unrecovered", RESULTS[:3])
 
 
+@pytest.mark.process
 def test_two_threads_end_alike(model_folder: Path, tmp_path: Path) -> None:
     """Two processes with two threads each, side by side, with the method that adds up most.
 

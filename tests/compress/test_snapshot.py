@@ -16,6 +16,8 @@ from maqee.quant import QuantizedModel
 from maqee.quant.learning import finish_learning, start_learning
 from tests.quant.makers import pictures, quantized
 
+pytestmark = pytest.mark.trains
+
 
 def outputs(model: QuantizedModel) -> Tensor:
     assert isinstance(model.model, EarlyExitModel)

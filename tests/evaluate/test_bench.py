@@ -13,6 +13,8 @@ from maqee.evaluate import gradients
 from maqee.evaluate.throughput import compare_throughput
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.slow
+
 
 def test_throughput_counts_what_it_ran() -> None:
     result = compare_throughput("test-vit", "lgvit", 32, [2.0, 3.0], "fp32", "cpu", compile=False, repeats=2)

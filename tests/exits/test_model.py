@@ -189,6 +189,7 @@ def test_policy_is_first_exit_at_least_as_sure_as_the_threshold() -> None:
     assert Policy((0.9, 0.8)).choose(confidences).tolist() == [0, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_compiled_pieces_agree_with_eager() -> None:
     model = add_exits(load_backbone("test-vit"), "local-1x1", positions=(2,))
     randomize(model, std=0.3)

@@ -19,6 +19,8 @@ from maqee.models import SwinConfig, ViTConfig, load_backbone, save_backbone
 from maqee.models.load import build_backbone
 from tests.models.foreign import make
 
+pytestmark = pytest.mark.slow
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _SECONDS, _MEGABYTES = 10.0, 600
 _VIT: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -23,6 +23,8 @@ from maqee.train.recipe import StageSection
 from maqee.train.stages import ClassifierWise, Joint
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.trains
+
 COLOURS = ((255, 60, 60), (60, 255, 60), (60, 60, 255))
 
 

@@ -22,6 +22,8 @@ from maqee.train.stages import ClassifierWise, Finetune, Joint, Stage
 from tests.data import makers
 from tests.helpers import invoke, parting_thresholds
 
+pytestmark = pytest.mark.trains
+
 EXITS = (1, 2, 3)
 
 
