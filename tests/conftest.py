@@ -19,6 +19,16 @@ settings.load_profile("maqee")
 SHARED = Path(__file__).parents[2] / "shared"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whoever asks for what not every machine has."""
+    markers = {"shared_data": "real_data", "shared_weights": "real_data", "gpu": "gpu"}
+    for item in items:
+        for name in getattr(item, "fixturenames", ()):
+            if name in markers:
+                item.add_marker(markers[name])
+
+
 @pytest.fixture(autouse=True)
 def _deterministic() -> None:
     torch.manual_seed(0)
@@ -38,3 +48,11 @@ def shared_weights() -> Path:
     if not (SHARED / "weights").is_dir():
         pytest.skip("the real weights are not beside this checkout (../shared/weights)")
     return SHARED / "weights"
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    """A GPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no GPU")
+    return torch.device("cuda")

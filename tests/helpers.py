@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
-from maqee.exits import add_exits, heads
+from maqee.exits import NEVER, EarlyExitModel, add_exits, heads
 from maqee.models import TokenShape, load_backbone
 from maqee.policy import Policy
+from maqee.tasks import tasks
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
@@ -47,6 +50,46 @@ def save_digits_model(folder: Path) -> Path:
     torch.manual_seed(0)
     add_exits(load_backbone("vit-digits"), "mlp", positions=(2, 4)).save(folder)
     return folder
+
+
+def load_miniature(task: str = "classification") -> EarlyExitModel:
+    """A model of four blocks with two exits that was trained once and for all, by tools/make_test_models.py."""
+    folder = {"classification": "digits"}.get(task, task)
+    return EarlyExitModel.load(FIXTURES / folder, tasks[task].confidence).eval()
+
+
+def parting_thresholds(confidence: Tensor) -> tuple[float, ...]:
+    """Thresholds that part the samples at every exit, as far from any confidence as can be.
+
+    Some samples leave and some go on, whatever the model; and a last place that a processor rounds differently, or
+    differently in another batch, moves nobody to another exit.
+
+    Args:
+        confidence: (samples, exits); more columns, as of full depth, are not wanted.
+    """
+    found: list[float] = []
+    for index in range(confidence.shape[1]):
+        if len(confidence) < 2:
+            found.append(NEVER)
+            continue
+        values = confidence[:, index].double().sort().values
+        quarter = len(values) // 4
+        middle = values[quarter : len(values) - quarter]  # (about half of the samples that are left,)
+        widest = int(middle.diff().argmax())
+        found.append(float(middle[widest : widest + 2].mean()))
+        confidence = confidence[confidence[:, index] < found[-1]]
+    return tuple(found)
+
+
+def wavering(confidence: Tensor, thresholds: Sequence[float], margin: float = 0.02) -> Tensor:
+    """Which of (samples, exits) are so near to a threshold that rounding may send them to another exit: (samples,)."""
+    return (confidence - torch.tensor(thresholds)).abs().min(dim=1).values < margin
+
+
+def undecided(logits: Tensor, margin: float = 0.05) -> float:
+    """The share of the samples whose two likeliest classes are so near that rounding may choose between them."""
+    best = logits.softmax(dim=-1).topk(2, dim=-1).values
+    return float((best[:, 0] - best[:, 1] < margin).float().mean())
 
 
 def run_python(code: str) -> None:

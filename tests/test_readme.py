@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import invoke
 
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_python_snippets_run() -> None:
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert snippets

@@ -25,6 +25,7 @@ PARTS = [
     Part("block 2 linear", "linear", 100, 2),
     Part("classifier", "classifier", 2, 0),
 ]
+TINY_PARTS = on_meta(presets["vit-tiny"]).parts()
 
 
 def test_by_hand() -> None:
@@ -91,8 +92,7 @@ def test_utilization_and_cost_are_monotone(mass: list[float], bits: list[int]) -
     assert reach[0] == pytest.approx(1.0)
     assert (np.diff(reach) <= 1e-12).all()
     assert reach.sum() == pytest.approx(float(shares @ np.array([4, 6, 8, 10, 12])))  # sum of u is the mean exit
-    parts = on_meta(presets["vit-tiny"]).parts()
-    settings = BitSettings(weights=tuple(bits), activations=4)
+    settings, parts = BitSettings(weights=tuple(bits), activations=4), TINY_PARTS
     more = BitSettings(weights=(bits[0] + 1, *bits[1:]), activations=4)
     assert bops(parts, settings, reach) <= bops(parts, settings)
     assert bops(parts, settings, reach) < bops(parts, more, reach)

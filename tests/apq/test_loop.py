@@ -232,6 +232,7 @@ def test_another_search_cannot_go_on() -> None:
         search(FakeModel(), state=short)
 
 
+@pytest.mark.process
 def test_threads_do_not_matter() -> None:
     """Another process with another number of threads gives the same bytes."""
     program = "from tests.apq.fake_model import FakeModel\nfrom maqee.apq.loop import search\n"

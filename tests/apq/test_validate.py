@@ -46,6 +46,7 @@ def test_thresholds_that_do_not_depend_on_samples_are_as_good_elsewhere() -> Non
         assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-12), name
 
 
+@pytest.mark.slow
 def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
     """Small draws from one population: how far is what a draw promises from what its thresholds do to everybody?"""
     everybody, budget, options, scales = make_trace(20_000, seed=1), Budget(max_drop=0.02), SearchOptions(), Scales()

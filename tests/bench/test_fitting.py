@@ -11,6 +11,7 @@ from maqee.bench.fitting import bench_quantize, measure, peak_bytes
 from tests.helpers import invoke
 
 
+@pytest.mark.process
 def test_figures_add_up(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     arguments = ("test-vit", "--method", "rtn", "--images", "4", "--threads", "1", "--repeats", "1")
@@ -37,6 +38,7 @@ def test_one_process_by_hand() -> None:
     assert 4 * 20_000 < alone["model_bytes"] < 4 * 200_000
 
 
+@pytest.mark.process
 def test_mistakes() -> None:
     assert invoke("bench", "quantize", "--method", "rtm").exit_code == 2
     assert invoke("bench", "quantize", "--bits", "4").exit_code == 2

@@ -13,12 +13,15 @@ from maqee.bench import gradients
 from maqee.bench.throughput import bench_exits
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.slow
+
 
 def test_throughput_counts_what_it_ran() -> None:
     result = bench_exits(
         "test-vit", batch_size=32, mean_exits=[2.0, 3.0], precision="fp32", device="cpu", compile=False, repeats=2
     )
-    assert [round(row.mean_exit, 1) for row in result.rows] == [2.0, 3.0]
+    found = [row.mean_exit for row in result.rows]
+    assert found == pytest.approx([2.0, 3.0], abs=0.2)  # thresholds are confidences: rounding may hold an image back
     for row in result.rows:
         assert row.share_of_ideal == pytest.approx(row.speedup / row.ideal_speedup)
         assert row.ideal_speedup > 1

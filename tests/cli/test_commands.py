@@ -34,6 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.trains
 def test_eval_writes_figures_with_their_circumstances(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     result = invoke("eval", str(run), "--out", str(out), "--device", "cpu")
@@ -47,12 +48,14 @@ def test_eval_writes_figures_with_their_circumstances(run: Path, tmp_path: Path)
     assert "simulated" in result.output
 
 
+@pytest.mark.trains
 def test_eval_of_a_single_stage(run: Path) -> None:
     result = invoke("eval", str(run), "--stage", "1-finetune", "--split", "calibration", "--device", "cpu")
     assert result.exit_code == 0
     assert "digits calibration" in result.output
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -69,6 +72,7 @@ def test_mistakes_exit_with_code_2(run: Path, arguments: tuple[str, ...]) -> Non
     assert invoke(*(argument.format(run=run) for argument in arguments)).exit_code == 2
 
 
+@pytest.mark.process
 def test_error_is_one_sentence_without_traceback() -> None:
     command = [sys.executable, "-m", "maqee", "cost", "vit-bse"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -84,6 +88,7 @@ def test_ls_names_everything() -> None:
         assert name in output
 
 
+@pytest.mark.process
 def test_help_is_quick_and_light() -> None:
     code = (
         "import sys, maqee, maqee.cli\n"

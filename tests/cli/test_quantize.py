@@ -19,19 +19,19 @@ from maqee.evaluation.quantization import draw
 from maqee.evaluation.quantization_cases import Case, settings_of
 from maqee.models import load_backbone, save_backbone
 from maqee.quant import Bits, QuantSettings, methods, quantize
-from tests.helpers import invoke, randomize, save_digits_model
+from tests.helpers import FIXTURES, invoke, load_miniature
 
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "plain"
-    save_backbone(randomize(load_backbone("vit-digits"), std=0.2), folder)  # type: ignore[arg-type]
+    save_backbone(load_miniature().backbone, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def early_exit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_digits_model(tmp_path_factory.mktemp("models") / "exits")
+def early_exit() -> Path:
+    return FIXTURES / "digits"
 
 
 def run(folder: Path, *arguments: str) -> Any:
@@ -96,14 +96,15 @@ def test_a_stop_loses_only_the_row_in_work(backbone: Path, tmp_path: Path, monke
 
 def test_every_exit_is_evaluated(early_exit: Path) -> None:
     figures = json.loads(run(early_exit, "--method", "rtn", "--bits", "w8a8", "--images", "16", "--json").stdout)
-    assert figures["exit_blocks"] == [2, 4, 8]
+    assert figures["exit_blocks"] == [1, 2, 4]
     assert all(len(row["accuracy"]) == 3 for row in figures["rows"])
-    assert "exit 4 %" in run(early_exit, "--method", "rtn", "--bits", "W8A8", "--images", "16").output
+    assert "exit 2 %" in run(early_exit, "--method", "rtn", "--bits", "W8A8", "--images", "16").output
 
 
 def test_a_row_is_what_quantize_gives(backbone: Path) -> None:
     """The figure by hand: RandomState's draw of the calibration set, the plain call, the share of right answers."""
-    figures = json.loads(run(backbone, "--method", "rtn", "--seed", "3", "--images", "8", "--json").stdout)
+    arguments = ("--method", "rtn", "--seed", "3", "--images", "8", "--batch", "360")
+    figures = json.loads(run(backbone, *arguments, "--json").stdout)
     model, splits = load_backbone(backbone), open_data("digits")
     picked = np.random.RandomState(3).permutation(360)[:8]
 
@@ -128,7 +129,7 @@ def test_preprocessing_as_the_user_says(backbone: Path) -> None:
 
 
 def test_large_test_sets_are_read_again_each_time(backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = json.loads(run(backbone, "--method", "rtn", "--json").stdout)
+    kept = json.loads(run(backbone, "--method", "rtn", "--json", "--batch", "50").stdout)
     monkeypatch.setattr(quantization, "KEPT_BYTES", 0)
     read = json.loads(run(backbone, "--method", "rtn", "--json", "--batch", "50").stdout)
     assert [row["accuracy"] for row in kept["rows"]] == [row["accuracy"] for row in read["rows"]]

@@ -27,6 +27,8 @@ from maqee.tasks import tasks
 from tests.compression import dense
 from tests.helpers import invoke, randomize
 
+pytestmark = pytest.mark.trains
+
 
 @pytest.fixture(scope="module", params=["segmentation", "detection"])
 def mini(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dense.Miniature:
@@ -84,7 +86,7 @@ def test_search_without_the_model(mini: dense.Miniature, compressed: Path) -> No
     assert trace.samples == 12
     assert trace.correct.min() >= 0
     assert trace.correct.max() <= 1
-    reachable = float(trace.correct.mean(axis=0).min())
+    reachable = max(0.0, float(trace.correct.mean(axis=0).min()) - 1e-4)  # however it is rounded
     for more in ([], ["--frontier"], ["--min-accuracy", f"{reachable:.4f}"]):
         result = invoke("search", str(compressed), *more)
         assert result.exit_code == 0, result.output

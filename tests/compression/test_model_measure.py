@@ -22,6 +22,8 @@ from tests.compression.makers import TASK, WIDTHS, digits, make_measure
 from tests.helpers import randomize
 from tests.quant.makers import pictures
 
+pytestmark = pytest.mark.trains
+
 BITS = (4, 3, 5, 4)
 
 
@@ -31,13 +33,22 @@ def block_outputs(model: EarlyExitModel, images: Tensor) -> list[Tensor]:
 
 
 def brute_risks(measure: ModelMeasure, bits: tuple[int, ...], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """QID and inverse SQNR of every block on the first images, from two whole networks; (L,) each."""
+    """QID and inverse SQNR of every block on the first images, from two whole networks; (L,) each.
+
+    In the measure's own batches: in others the last place may be rounded differently, and move a number over the edge
+    between two codes.
+    """
     measure.quantized.set_block_bits(bits)
-    images = torch.cat([images for images, _ in measure.batches])[:count]
-    pairs = list(zip(block_outputs(measure.reference, images), block_outputs(measure.model, images), strict=True))
-    drift = [risks.range_deviation(one.numpy(), other.numpy()).mean() for one, other in pairs]
-    noise = [risks.noise_ratio(one.numpy(), other.numpy()).mean() for one, other in pairs]
-    return np.array(drift), np.array(noise)
+    found: list[np.ndarray] = []
+    for images, _ in measure.batches:
+        pairs = zip(block_outputs(measure.reference, images), block_outputs(measure.model, images), strict=True)
+        rows = [
+            (risks.range_deviation(one.numpy(), other.numpy()), risks.noise_ratio(one.numpy(), other.numpy()))
+            for one, other in pairs
+        ]
+        found.append(np.array(rows))  # (blocks, 2, batch)
+    drift, noise = np.concatenate(found, axis=2)[:, :, :count].mean(axis=2).T
+    return drift, noise
 
 
 def foreign_measure(**more: Any) -> ModelMeasure:
@@ -68,12 +79,15 @@ def test_trace_is_what_evaluation_says(model: EarlyExitModel) -> None:
 
 
 def test_batches_do_not_matter(model: EarlyExitModel) -> None:
+    """Apart from an image now and then in which a number moves over the edge between two codes."""
     one, other = (make_measure(model, size=size) for size in (16, 40))
     other.quantized = one.quantized
     other.model = one.model
     for name in ("confidence", "loss", "noise", "drift", "float_confidence"):
         first, second = (getattr(measure.trace(BITS), name) for measure in (one, other))
-        np.testing.assert_allclose(first, second, rtol=1e-2, atol=1e-4, err_msg=name)
+        agree = np.isclose(first, second, rtol=1e-3, atol=1e-5).all(axis=1)
+        assert agree.mean() >= 0.9, name
+        np.testing.assert_allclose(first.mean(axis=0), second.mean(axis=0), rtol=2e-2, atol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("path", [False, True])

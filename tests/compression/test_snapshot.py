@@ -16,6 +16,8 @@ from maqee.quant.learning import finish_learning, start_learning
 from maqee.tensors import read_tensors_and_metadata, write_tensors
 from tests.quant.makers import pictures, quantized
 
+pytestmark = pytest.mark.trains
+
 
 def outputs(model: QuantizedModel) -> Tensor:
     assert isinstance(model.model, EarlyExitModel)

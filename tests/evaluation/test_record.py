@@ -15,7 +15,7 @@ from maqee.evaluation.record import figures_under, measure_exits, metric_by_exit
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.tasks import tasks
-from tests.helpers import randomize
+from tests.helpers import parting_thresholds, randomize
 
 TASK = tasks["classification"]
 BITS = BitSettings.uniform(32, 32, 8)
@@ -43,7 +43,7 @@ def test_record_agrees_with_the_metric(model: EarlyExitModel) -> None:
 def test_policy_figures_are_what_running_gives(model: EarlyExitModel) -> None:
     data = open_data("digits").test.select(range(60))
     record = measure_exits(model, data, TASK).record
-    policy = Policy(tuple((np.median(record.confidence[:, :-1], axis=0) + 1e-4).tolist()))
+    policy = Policy(parting_thresholds(torch.from_numpy(record.confidence[:, :-1])))
     [metric] = measure_exits(model, data, TASK, [policy]).policies
     figures = figures_under(model, record, policy, BITS, {"accuracy": metric.compute()})
     images, targets = next(eval_batches(data, model.backbone.preprocessing, 60))

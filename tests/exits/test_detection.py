@@ -14,7 +14,7 @@ from maqee.models import ViT, load_backbone
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
 from maqee.tasks import Detection
-from tests.helpers import chosen_exits, count_head_macs, max_difference, randomize
+from tests.helpers import chosen_exits, count_head_macs, max_difference, parting_thresholds, randomize
 
 KINDS = ("detection", "detection-encoder")
 IMAGES = torch.randn(3, 3, 32, 48, generator=torch.Generator().manual_seed(3))
@@ -78,7 +78,7 @@ def test_really_stopping_gives_what_all_exits_gave(tmp_path: Path) -> None:
     model = EarlyExitModel.load(tmp_path, task.confidence).eval().requires_grad_(False)
     outputs = model.forward_all(IMAGES).outputs
     confidence = torch.stack([task.confidence(output) for output in outputs])
-    policy = Policy((float(confidence[0].median()), float(confidence[1].max())))
+    policy = Policy(parting_thresholds(confidence[:-1].t()))
     decision = model.run(IMAGES, policy)
     chosen = chosen_exits(policy, confidence[:-1])
     assert torch.equal(decision.exit, chosen)

@@ -15,7 +15,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import NEVER, EarlyExitModel, ExitHead, Policy, add_exits, heads
 from maqee.models import TokenShape, load_backbone
 from maqee.models.compiling import compile_each, undo_compile
-from tests.helpers import chosen_exits, max_difference, randomize
+from tests.helpers import chosen_exits, max_difference, parting_thresholds, randomize
 
 
 @cache
@@ -82,7 +82,7 @@ def test_each_block_sees_exactly_the_samples_that_reach_it() -> None:
     x = images(16).float()
     with torch.no_grad():
         confidences = torch.stack([model.confidence(output) for output in model.forward_all(x).outputs])
-    policy = Policy(tuple(row.median().item() + 1e-4 for row in confidences[:-1]))
+    policy = Policy(parting_thresholds(confidences[:-1].t()))
     seen = count_rows(model)
     exits = model.run(x, policy).exit
     reached = [int((exits >= stage).sum()) for stage in range(4)]  # exits sit after blocks 1, 2, 3
@@ -189,15 +189,17 @@ def test_policy_is_first_exit_at_least_as_sure_as_the_threshold() -> None:
     assert chosen_exits(Policy((0.9, 0.8)), confidences).tolist() == [0, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_compiled_pieces_agree_with_eager() -> None:
     model = add_exits(load_backbone("test-vit"), "local-1x1", positions=(2,))
     randomize(model, std=0.3)
     x = images(6).float()
     with torch.no_grad():
-        threshold = model.confidence(model.forward_all(x).outputs[0]).median().item() + 1e-4
-    eager = model.run(x, Policy((threshold,)))
+        confidence = model.confidence(model.forward_all(x).outputs[0])
+    policy = Policy(parting_thresholds(confidence[:, None]))
+    eager = model.run(x, policy)
     compile_each(model.compilable(), backend="aot_eager", dynamic=True)
-    compiled = model.run(x, Policy((threshold,)))
+    compiled = model.run(x, policy)
     undo_compile(model.compilable())
     assert "forward" not in vars(model.backbone.blocks[0])
     assert "with_features" not in vars(model.heads[0])

@@ -131,6 +131,7 @@ def test_local_head_is_lgvits_convolution_written_with_conv2d() -> None:
     assert max_difference(head(tokens), expected) < 1e-5
 
 
+@pytest.mark.slow
 def test_compiled_depthwise_agrees_with_the_library_forward_and_backward() -> None:
     layer = TokenDepthwise(8)
     tokens = torch.randn(2, 12, 8, requires_grad=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, add_exits, default_positions, head_kinds
-from maqee.models import load_backbone
+from maqee.models import Backbone, load_backbone
 from maqee.models.config import ViTConfig
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
@@ -30,10 +32,14 @@ def test_positions_of_the_paper(preset: str, expected: tuple[int, ...]) -> None:
     assert default_positions(on_meta(presets[preset])) == expected
 
 
+@cache
+def deep(depth: int) -> Backbone:
+    return on_meta(ViTConfig(image_size=(16, 16), patch_size=8, dim=8, depth=depth, heads=1, mlp_dim=8))
+
+
 @given(depth=st.integers(2, 30), count=st.integers(1, 8))
 def test_positions_are_always_legal(depth: int, count: int) -> None:
-    config = ViTConfig(image_size=(16, 16), patch_size=8, dim=8, depth=depth, heads=1, mlp_dim=8)
-    positions = default_positions(on_meta(config), count)
+    positions = default_positions(deep(depth), count)
     assert list(positions) == sorted(set(positions))
     assert 1 <= positions[0] <= positions[-1] < depth
     assert len(positions) <= count

@@ -19,7 +19,7 @@ from maqee.models.load import on_meta
 from maqee.models.presets import presets
 from maqee.quant.places import find_places
 from maqee.tasks import tasks
-from tests.helpers import chosen_exits, invoke, max_difference, randomize
+from tests.helpers import chosen_exits, invoke, max_difference, parting_thresholds, randomize
 
 FAMILIES = ("test-vit", "test-deit", "test-dinov2")
 CONFIDENCE = tasks["segmentation"].confidence
@@ -116,7 +116,7 @@ def test_running_under_a_policy_is_choosing_among_all_outputs(family: str) -> No
         outputs = torch.stack(network.forward_all(images).outputs)
     assert outputs.shape == (4, 12, 10, 4, 4)
     confidence = torch.stack([CONFIDENCE(output) for output in outputs])
-    policy = Policy(tuple(row.median().item() for row in confidence[:-1]))
+    policy = Policy(parting_thresholds(confidence[:-1].t()))
     chosen = chosen_exits(policy, confidence[:-1])
     decision = network.run(images, policy)
     assert torch.equal(decision.exit, chosen)

@@ -21,6 +21,8 @@ from tests.models.foreign import make
 from tests.models.test_timm_layout import write_timm_folder
 from tests.models.timm_modules import VisionTransformer
 
+pytestmark = pytest.mark.slow
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _SECONDS, _MEGABYTES = 10.0, 600
 _VIT: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -79,6 +79,7 @@ def _used(state: State) -> list[str]:
     return [key for key in state if not any(word in key for word in _UNUSED)]
 
 
+@pytest.mark.slow
 def test_every_missing_key_is_named(good: tuple[State, Path]) -> None:
     state, path = good
     for key in _used(state):

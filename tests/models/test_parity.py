@@ -91,6 +91,7 @@ def _silent(name: str) -> bool:
     return "mask_token" in name or name.endswith(("k_proj.bias", "key.bias"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_every_tensor_takes_part(kind: str) -> None:
     """The parity above proves something only if no tensor could be lost unseen."""

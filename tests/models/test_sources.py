@@ -18,10 +18,12 @@ from maqee.exits import add_exits
 from maqee.models import Backbone, load_backbone
 from tests.models.foreign import CLASSIFIERS, assert_parity, images, make
 
-# A bare file does not say how many heads a ViT has, so that these have the customary 64 channels a head, nor for which
-# image size a Swin was made, so that this one has the customary 32 pixels for each pixel of its window.
+# A bare file does not say how many heads a ViT has, so that these have the customary 64 channels a head, nor its norms'
+# epsilon, so that they have the usual one, nor for which image size a Swin was made, so that this one has the customary
+# 32 pixels for each pixel of its window.
 GUESSABLE: dict[str, dict[str, Any]] = {
-    kind: {"hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2} for kind in CLASSIFIERS
+    kind: {"hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2, "layer_norm_eps": 1e-6}
+    for kind in CLASSIFIERS
 } | {"swin": {"image_size": 64, "window_size": 2}}
 
 

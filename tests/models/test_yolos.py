@@ -104,6 +104,7 @@ def test_feeding_another_size_is_refused_with_mid_positions() -> None:
         load_yolos(make_yolos())(images(48, 48))
 
 
+@pytest.mark.slow
 def test_every_tensor_takes_part() -> None:
     theirs = make_yolos(num_hidden_layers=3)
     # A key's bias cancels in the softmax.

@@ -19,6 +19,8 @@ from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
 from tests.helpers import max_difference
 from tests.quant.makers import pictures, quantized
 
+pytestmark = pytest.mark.trains
+
 
 def outputs(model: QuantizedModel) -> Tensor:
     assert isinstance(model.model, EarlyExitModel)

@@ -89,6 +89,7 @@ def test_eight_bits_are_close_and_four_are_four(family: str, method: str) -> Non
     assert far.block_bits == (4,) * far.depth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"), [*(("test-vit", method) for method in METHODS), ("test-swin", "repq"), ("test-swin", "mptq")]
 )

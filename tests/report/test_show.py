@@ -99,6 +99,7 @@ def test_the_exit_taken_is_the_policys(threshold: float, taken: int, runs: dict[
         assert all(0 <= place.score <= 1 for place in example.answers)
 
 
+@pytest.mark.trains
 def test_a_compressed_run_follows_its_plan(runs: dict[str, Path], tmp_path: Path) -> None:
     options = CompressOptions(method="rtn", fit_images=4, samples=8, scored=4)
     run = tmp_path / "compressed"

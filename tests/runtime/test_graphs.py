@@ -15,7 +15,7 @@ from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
 from maqee.runtime.graphs import GraphedSegment, padded_size, use_cuda_graphs
 from tests.exits.test_early_exit import SumHead
-from tests.helpers import max_difference, randomize
+from tests.helpers import max_difference, parting_thresholds, randomize
 
 
 class MemoryRecorder:
@@ -81,6 +81,25 @@ def test_graphed_run_equals_plain_run(kind: str) -> None:
     assert recorder.replays > 5
     for kept, expected_output in earlier:  # no later run may have written over an earlier answer
         assert max_difference(kept, expected_output) < 1e-9
+
+
+def test_recorded_on_a_gpu(gpu: torch.device) -> None:
+    """Real graphs, in turn larger and smaller than the ones before; in double precision, so that sums agree."""
+    model = add_exits(load_backbone("test-vit"), "lgvit")
+    randomize(model, std=0.3).double().to(gpu)
+    plain, batches = list(model.segments), [torch.randn(size, 3, 32, 32).double().to(gpu) for size in (37, 24, 37, 5)]
+    use_cuda_graphs(model)
+    graphed = list(model.segments)
+    for images in batches:
+        model.segments = plain
+        with torch.no_grad():
+            confidence = torch.stack([model.confidence(output) for output in model.forward_all(images).outputs[:-1]])
+        policy = Policy(parting_thresholds(confidence.t()))
+        expected = model.run(images, policy)
+        model.segments = graphed
+        decision = model.run(images, policy)
+        assert torch.equal(decision.exit, expected.exit)
+        assert max_difference(decision.output, expected.output) < 1e-9
 
 
 def test_needs_a_gpu() -> None:

@@ -16,6 +16,8 @@ from torch import Tensor
 from maqee.tensors import read_tensors
 from maqee.training import read_recipe, run_recipe
 
+pytestmark = pytest.mark.trains
+
 RECIPE = {
     "name": "pair",
     "seed": 1,
@@ -57,6 +59,7 @@ def meaningful(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
+@pytest.mark.process
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     recipe = tmp_path / "pair.yaml"
     recipe.write_text(yaml.safe_dump(RECIPE))

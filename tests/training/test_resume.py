@@ -17,6 +17,8 @@ import yaml
 from maqee.errors import MaqeeError
 from maqee.training import read_recipe, run_recipe
 
+pytestmark = pytest.mark.trains
+
 RECIPE = {
     "name": "tiny",
     "seed": 3,
@@ -56,6 +58,7 @@ def wait_for_checkpoints(process: subprocess.Popen[bytes], out: Path, count: int
         time.sleep(0.001)
 
 
+@pytest.mark.process
 def test_killed_at_random_moments(recipe: Path, tmp_path: Path) -> None:
     run_recipe(read_recipe(recipe), tmp_path / "whole", device="cpu")
     out = tmp_path / "killed"
@@ -74,6 +77,7 @@ def test_killed_at_random_moments(recipe: Path, tmp_path: Path) -> None:
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.process
 def test_ctrl_c_saves_and_goes_on(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "polite"
     overrides = ["checkpoint_minutes=60"]

@@ -20,7 +20,9 @@ from maqee.tasks import Task, tasks
 from maqee.training import read_recipe, run_recipe
 from maqee.training.stages import ClassifierWise, Finetune, Joint, Stage
 from tests.data import makers
-from tests.helpers import invoke
+from tests.helpers import invoke, parting_thresholds
+
+pytestmark = pytest.mark.trains
 
 EXITS = (1, 2, 3)
 
@@ -97,13 +99,13 @@ def test_policies_are_measured_by_the_metric_of_what_really_runs(run: Path, data
     model = EarlyExitModel.load(run / "1-joint", task.confidence).eval()
     record = measure_exits(model, test, task).record
     assert record.score.shape == (8, 4)
-    policy = Policy(tuple(np.median(record.confidence[:, :-1], axis=0).tolist()))
+    policy = Policy(parting_thresholds(torch.from_numpy(record.confidence[:, :-1])))
     measured = measure_exits(model, test, task, [policy, Policy.never(3)], batch_size=3)
     executed = task.metric()
     images, masks = next(eval_batches(test, model.backbone.preprocessing, 8))
     decision = model.run(images, policy)
     executed.update(decision.output, masks)
-    assert measured.policies[0].compute() == pytest.approx(executed.compute(), abs=1e-6)
+    assert measured.policies[0].compute() == pytest.approx(executed.compute(), abs=1e-3)  # a pixel may be rounded over
     assert measured.policies[1].compute() == pytest.approx(measured.exits[-1].compute())
     assert len(set(decision.exit.tolist())) > 1
 

@@ -130,6 +130,7 @@ def test_float_weights_are_not_stored(tmp_path: Path) -> None:
     assert stored["blocks.0.mlp.fc1.zero"].dtype == torch.uint8
 
 
+@pytest.mark.slow
 def test_size_of_vit_base_at_4_bits(tmp_path: Path) -> None:
     model = quantize(load_backbone("vit-base"), torch.randn(1, 3, 224, 224), "rtn", QuantSettings())
     codes = 12 * 12 * 768**2 // 2  # bytes of the blocks' matrices

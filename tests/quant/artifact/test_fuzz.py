@@ -30,6 +30,8 @@ from tests.models.test_load_fuzz import _mutate, _swap_value
 from tests.quant.artifact.damage import CONFIG, WEIGHTS, write_folder
 from tests.quant.makers import give_twin_grids, give_two_groups
 
+pytestmark = pytest.mark.slow
+
 _SECONDS, _MEGABYTES = 20.0, 800
 Damage = Callable[[bytes, bytes, random.Random], tuple[bytes, bytes]]  # of config and weights
 _MINI = ViTConfig(image_size=(8, 8), patch_size=4, dim=8, depth=1, heads=2, mlp_dim=8, num_classes=2)
