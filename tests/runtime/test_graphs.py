@@ -105,3 +105,15 @@ def test_recorded_on_a_gpu(gpu: torch.device) -> None:
 def test_needs_a_gpu() -> None:
     with pytest.raises(MaqeeError, match="on a GPU"):
         use_cuda_graphs(add_exits(load_backbone("test-vit"), "mlp"))
+
+
+def test_another_confidence_reaches_graphed_segments() -> None:
+    """A graph has the old confidence in it: it must be recorded again."""
+    model = randomize(add_exits(load_backbone("test-vit"), "mlp", positions=(1, 2)))
+    assert isinstance(model, EarlyExitModel)
+    model.segments = [GraphedSegment(segment, MemoryRecorder()) for segment in model.segments]
+    images = torch.randn(3, 3, 32, 32)
+    model.run(images, Policy.never(2))
+    model.use_confidence(lambda output: torch.full((len(output),), 0.7))
+    assert model.run(images, Policy((0.9, 0.6))).exit.tolist() == [1, 1, 1]
+    assert model.run(images, Policy((0.5, 0.6))).confidence.tolist() == pytest.approx([0.7] * 3)
