@@ -39,11 +39,13 @@ def free_port() -> int:
 
 
 def assert_same_weights(one: Path, other: Path, stages: tuple[str, ...]) -> None:
+    """All but a few in ten thousand: a gradient may be next to nothing anywhere, and Adam makes steps of its rounding."""
     for stage in stages:
         first, second = (read_tensors(out / stage / "model.safetensors") for out in (one, other))
-        for name, tensor in first.items():
-            mine, theirs = meaningful(name, tensor), meaningful(name, second[name])
-            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=2e-5, msg=f"{stage}: {name} differs")
+        pairs = {name: (meaningful(name, tensor), meaningful(name, second[name])) for name, tensor in first.items()}
+        close = {name: torch.isclose(*pair, rtol=1e-3, atol=2e-5).flatten() for name, pair in pairs.items()}
+        differing = [name for name, same in close.items() if not same.all()]
+        assert torch.cat(list(close.values())).float().mean() > 0.9995, f"{stage}: {differing} differ"
 
 
 def meaningful(name: str, tensor: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class ExitProblem:
 
     @cached_property
     def turning_points(self) -> list[Floats]:
-        """For each exit, ascending, thresholds that no other number beats, and never.
+        """For each exit, ascending, thresholds that no other number of single precision beats, and never.
 
         The objective is constant between events. Going up, a best stretch ends where a sample stops leaving (its own
         confidence, the last threshold that lets it go) or just before a sample comes near enough to count for BSR.

@@ -46,7 +46,7 @@ def near_candidates(reach: float, among: Candidates = grid_candidates) -> Candid
 
 
 def every_candidate(problem: ExitProblem, index: int, now: float) -> Floats:
-    """Thresholds among which a best one of all numbers is found: for n samples at most 3n, and never."""
+    """Thresholds among which a best one of all in single precision is found: for n samples at most 3n, and never."""
     return problem.turning_points[index]
 
 
