@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 def assert_same_weights(one: Path, other: Path, stages: tuple[str, ...]) -> None:
-    """All but a few in ten thousand: a gradient may be next to nothing anywhere, and Adam makes steps of its rounding."""
+    """All but a few in ten thousand: where a gradient is next to nothing, Adam makes steps of its rounding."""
     for stage in stages:
         first, second = (read_tensors(out / stage / "model.safetensors") for out in (one, other))
         pairs = {name: (meaningful(name, tensor), meaningful(name, second[name])) for name, tensor in first.items()}
