@@ -20,6 +20,8 @@ from maqee.training.shipped import find_recipe
 from tests.compression.makers import digits, quick_options
 from tests.helpers import invoke, save_digits_model
 
+pytestmark = pytest.mark.process
+
 HOLDER = """
 import sys
 from pathlib import Path

@@ -26,6 +26,8 @@ from maqee.training.trainer import run_recipe
 from tests.coloured import COLOURS, SORTED, coloured_options, coloured_recipe, save_coloured_vit, write_colours
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.trains
+
 ORDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # colours as the logits have them, and their names
     "as the folders": (SORTED, SORTED),
     "reversed": (SORTED[::-1], ("snow", "Sea lion", "grass", "cherry")),

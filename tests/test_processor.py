@@ -19,6 +19,8 @@ from maqee.processor import TRIAL, VARIABLE, WITHOUT_AMX, check_bfloat16, check_
 from maqee.training.runner import make_runner
 from tests.helpers import run_python
 
+pytestmark = pytest.mark.process
+
 DIES = (sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
 LIVES = (sys.executable, "-c", "pass")
 FAILS = (sys.executable, "-c", "raise SystemExit(3)")

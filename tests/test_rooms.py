@@ -121,6 +121,7 @@ def test_module_names_occur_once() -> None:
         seen[path.stem] = module
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "unwanted"),
     [

@@ -16,6 +16,8 @@ from maqee.models.presets import presets
 from maqee.threads import MINIATURE, one_thread, threads_for, wait_passively
 from tests.helpers import run_python
 
+pytestmark = pytest.mark.process
+
 CPU = torch.device("cpu")
 
 

@@ -16,6 +16,8 @@ from maqee.runs import is_compressed, model_folder
 from maqee.runtime import load
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.trains
+
 TEXT = (Path(__file__).parents[1] / "docs" / "your-own-model.md").read_text()
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^    (maqee .*)$", TEXT, flags=re.MULTILINE)]
 COLOURS = {

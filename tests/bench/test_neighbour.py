@@ -16,6 +16,8 @@ from maqee.bench.neighbour import BUSY, DemoTiming, bench_neighbour, busy_progra
 from maqee.errors import MaqeeError
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.process
+
 
 def test_busy_programs_are_busy_until_the_end() -> None:
     with busy_programs(2) as programs:

@@ -19,6 +19,8 @@ from maqee.tasks.pixels import IGNORE
 from tests.helpers import invoke
 from tests.runtime import makers
 
+pytestmark = pytest.mark.trains
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:

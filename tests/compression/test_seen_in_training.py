@@ -20,6 +20,8 @@ from maqee.runs import SEEN, TRAINED_ON, model_folder, require_data
 from maqee.training.trainer import run_recipe
 from tests.coloured import COLOURS, coloured_options, coloured_recipe, save_coloured_vit, write_colours
 
+pytestmark = pytest.mark.trains
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

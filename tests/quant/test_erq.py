@@ -18,6 +18,8 @@ from maqee.quant.regression import Moments, round_and_compensate
 from tests.helpers import max_difference, randomize
 from tests.quant.makers import pictures
 
+pytestmark = pytest.mark.slow
+
 IMAGES = pictures(32)
 
 

@@ -25,6 +25,8 @@ from maqee.report.sheet import answer_title, draw_sheet
 from maqee.report.show import show, spread
 from tests.report import makers
 
+pytestmark = pytest.mark.trains
+
 TASKS = ("classification", "segmentation", "detection")
 
 

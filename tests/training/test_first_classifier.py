@@ -19,6 +19,8 @@ from maqee.training.start import load_start
 from maqee.training.trainer import run_recipe
 from tests.coloured import SORTED, coloured_recipe, save_coloured_vit, write_colours
 
+pytestmark = pytest.mark.trains
+
 SEED = 3
 
 

@@ -12,6 +12,8 @@ from maqee.errors import MaqeeError
 from maqee.training import read_recipe, run_recipe
 from maqee.training import trainer as run_module
 
+pytestmark = pytest.mark.trains
+
 RECIPE: dict[str, Any] = {
     "name": "start",
     "model": {"source": "vit-digits"},

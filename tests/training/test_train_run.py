@@ -12,6 +12,8 @@ import maqee
 from maqee.errors import MaqeeError
 from tests.helpers import invoke
 
+pytestmark = pytest.mark.trains
+
 TINY = {
     "name": "tiny",
     "model": {"source": "vit-digits"},
