@@ -12,9 +12,12 @@ PRECISIONS = ("fp32", "bf16")
 def pick_device(name: str | None) -> torch.device:
     """The device of that name; the GPU if there is one, when left out."""
     try:
-        return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
         raise MaqeeError(f"device: {name!r} is no device: give cpu, cuda, or cuda:1.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise MaqeeError(f"device: {name} was asked and {torch.cuda.device_count()} GPUs are usable here: give cpu.")
+    return device
 
 
 def check_precision(name: str) -> str:
