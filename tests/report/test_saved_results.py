@@ -11,6 +11,7 @@ import pytest
 
 from maqee.bench.fitting import FittingComparison, FittingRow
 from maqee.bench.gradients import GradientComparison
+from maqee.bench.neighbour import NeighbourTiming
 from maqee.bench.recovery_step import RecoveryTiming
 from maqee.bench.search_step import SearchTiming
 from maqee.bench.throughput import ThroughputComparison, ThroughputRow
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
     "exits": (bench_tables.exits_table, ThroughputComparison),
     "gradients": (bench_tables.gradients_line, GradientComparison),
     "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
+    "neighbour": (bench_tables.neighbour_line, NeighbourTiming),
     "quantize": (bench_tables.fitting_table, FittingComparison),
     "recovery": (bench_tables.recovery_line, RecoveryTiming),
     "search": (bench_tables.search_step_table, SearchTiming),
@@ -40,7 +42,7 @@ def names(kind: type) -> set[str]:
 def test_benchmarks(path: Path) -> None:
     table, kind = BENCHMARKS[path.stem.partition("-")[0]]
     result = read_json(path)
-    assert result["model"] in table(result)
+    assert result.get("model", "demo") in table(result)
     assert kind is None or set(result) == names(kind)
     rows = {"exits": ThroughputRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
     assert rows is None or all(set(row) == names(rows) for row in result["rows"])
