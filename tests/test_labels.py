@@ -110,6 +110,17 @@ def test_predict(road: Road) -> None:
             assert _same(ready.classes[int(logits.argmax())], name)
 
 
+def test_predict_on_the_command_line(road: Road) -> None:
+    """The name of every test picture is that of its folder, whatever the order of id2label."""
+    for folder in (road.run, road.compressed):
+        result = invoke("predict", str(folder), str(road.data / "test"), "--top", "1", "--json", "--device", "cpu")
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        assert len(found) == 3 * len(COLOURS)
+        for entry in found:
+            assert _same(entry["labels"][0]["name"], Path(entry["image"]).parent.name)
+
+
 def test_every_folder_keeps_the_names(road: Road) -> None:
     for folder in (model_folder(road.run), road.compressed):
         assert json.loads((folder / "config.json").read_text())["classes"] == list(road.classes)
