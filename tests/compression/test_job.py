@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, exit_costs, expect, policy_figures
-from maqee.compression import compress
+from maqee.compression import compress, recovery
+from maqee.compression.job import DISCARDED
 from maqee.data import eval_batches
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images, other_images
@@ -259,3 +260,37 @@ def test_a_log_file_shows_every_phase(
     lines = capsys.readouterr().err.splitlines()
     assert lines[:4] == ["fitting grids", "reading calibration images", "measuring full precision", "searching 0/3"]
     assert not (tmp_path / "out" / ".lock").exists()
+
+
+def test_recovery_that_was_discarded_is_said(
+    model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training that makes the objective worse is taken back, and the user hears of it."""
+    choose = recovery.choose_position
+
+    def worse(*arguments: Any) -> Any:
+        return replace(choose(*arguments), objective=1e9)
+
+    monkeypatch.setattr(recovery, "choose_position", worse)
+    options = quick_options(recovery_steps=2)
+    how = SearchOptions(max_swaps=0)
+    done = run(model, train=digits("train"), options=options, search_options=how, out=tmp_path / "out")
+    assert done.notes == (DISCARDED,)
+    assert done.plan.thresholds == Plan.load(tmp_path / "out" / "unrecovered" / "plan.json").thresholds
+
+
+def test_a_missed_target_keeps_the_nearest_plan(model: EarlyExitModel, tmp_path: Path) -> None:
+    """Labels that no model could give: the target is out of reach, and what was found is not lost."""
+    data = digits("calibration")
+    wrong = replace(data, targets=(data.targets + 1) % 10)
+    out = tmp_path / "out"
+    with pytest.raises(MaqeeError, match=r"min_metric: 1\.0 cannot be met.*The nearest plan was kept in .*out\."):
+        run(
+            model,
+            calibration=wrong,
+            budget=Budget(min_metric=1.0),
+            search_options=SearchOptions(max_swaps=0),
+            out=out,
+        )
+    assert Plan.load(out / "plan.json").got.metric < 1
+    assert (out / "model.safetensors").is_file()
