@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from maqee.apq.bits import BlockBits as BlockBits
     from maqee.apq.bits import BlockRisks as BlockRisks
     from maqee.apq.bits import Scores as Scores
     from maqee.apq.bits import Swap as Swap
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from maqee.apq.choose import choose_policy as choose_policy
     from maqee.apq.choose import choose_thresholds as choose_thresholds
     from maqee.apq.choose import shared_threshold as shared_threshold
-    from maqee.apq.cost import BitPair as BitPair
-    from maqee.apq.cost import BitSettings as BitSettings
-    from maqee.apq.cost import BlockBits as BlockBits
     from maqee.apq.cost import bops as bops
     from maqee.apq.cost import part_bops as part_bops
     from maqee.apq.cost import part_reach as part_reach
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from maqee.apq.objective import problem_within as problem_within
     from maqee.apq.objective import with_cost_limit as with_cost_limit
     from maqee.apq.options import SearchOptions as SearchOptions
-    from maqee.apq.plan import OtherBits as OtherBits
     from maqee.apq.plan import Plan as Plan
     from maqee.apq.plan import library_versions as library_versions
     from maqee.apq.records import Expected as Expected
@@ -73,15 +70,19 @@ if TYPE_CHECKING:
     from maqee.apq.trace import Trace as Trace
     from maqee.apq.validate import cross_validate as cross_validate
     from maqee.apq.validate import expect as expect
+    from maqee.widths import BitPair as BitPair
+    from maqee.widths import BitSettings as BitSettings
+    from maqee.widths import BlockWidths as BlockWidths
 else:
     from maqee.lazy import attach
 
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
-            "BitPair": "maqee.apq.cost",
-            "BitSettings": "maqee.apq.cost",
-            "BlockBits": "maqee.apq.cost",
+            "BitPair": "maqee.widths",
+            "BitSettings": "maqee.widths",
+            "BlockBits": "maqee.apq.bits",
+            "BlockWidths": "maqee.widths",
             "BlockRisks": "maqee.apq.bits",
             "Budget": "maqee.apq.budget",
             "ExitProblem": "maqee.apq.objective",
@@ -91,7 +92,6 @@ else:
             "GRID": "maqee.apq.thresholds",
             "Limit": "maqee.apq.objective",
             "Measure": "maqee.apq.measure",
-            "OtherBits": "maqee.apq.plan",
             "Plan": "maqee.apq.plan",
             "Point": "maqee.apq.frontier",
             "Position": "maqee.apq.records",

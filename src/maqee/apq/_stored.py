@@ -35,11 +35,20 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def check_format(values: Any, kind: str, version: int, source: Path | str) -> dict[str, Any]:
-    """The keys of a file without its format and version, once these are what this maqee reads."""
+def check_format(values: Any, kind: str, version: int, source: Path | str, oldest: int = 0) -> dict[str, Any]:
+    """The keys of a file without its format and version, once these are what this maqee reads.
+
+    Args:
+        values: what the file holds.
+        kind: "plan", "trace" or "search".
+        version: the one that is written now.
+        source: the file, for errors.
+        oldest: the first version that can still be read; the present one when left out.
+    """
+    oldest = oldest or version
     if not isinstance(values, dict) or values.get("format") != f"maqee-{kind}":
         raise MaqeeError(f"{source}: format: this is no maqee {kind}: give a file that maqee wrote as one.")
-    if type(values.get("version")) is not int or values["version"] != version:
+    if type(values.get("version")) is not int or not oldest <= values["version"] <= version:
         raise MaqeeError(
             f"{source}: version: this maqee reads version {version} of a {kind}, the file has "
             f"{values.get('version')!r}: write it again with this maqee."

@@ -20,13 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq.cost import BlockBits
 from maqee.apq.figures import Floats, block_reach, policy_figures
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
 from maqee.apq.risks import representation_risk
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
+
+BlockBits = tuple[int, ...]  # weight bits of every block
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ def bit_costs(trace: Trace) -> Floats:
     costs = np.zeros(trace.depth)
     for part in trace.parts:
         if part.kind == "linear":
-            costs[part.block - 1] += part.macs * trace.bits.activations
+            costs[part.block - 1] += part.macs * trace.bits.of(part)[1]
     return costs
 
 
@@ -111,7 +112,7 @@ def score_bits(
     trace: Trace, thresholds: tuple[float, ...], risks: BlockRisks, scales: Scales, options: SearchOptions
 ) -> Scores:
     """Psi of every block, up and down, at the trace's bits under the policy."""
-    bits, reach = trace.bits.weights, block_reach(trace, thresholds)
+    bits, reach = trace.bits.block_weights, block_reach(trace, thresholds)
     share = reach * bit_costs(trace) / policy_figures(trace, thresholds).bops
     lower, now, upper = (risks.at(bits, change, scales, options) for change in (-1, 0, 1))
     can_rise, can_fall = np.array(bits) < options.bit_max, np.array(bits) > options.bit_min

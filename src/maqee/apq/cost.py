@@ -3,68 +3,24 @@
 The paper prints only "FLOPs x B_w x B_a"; its tables are reproduced by the following convention, which is the only one
 used here (docs/cost.md tells how it was found, and which printed rows do not follow it)::
 
-    BOPs = 1024 MAC_patch + sum_l u_l (MAC_lin b_l A + MAC_att A A) + sum_e u_e MAC_head W_h A_h + 1024 MAC_classifier
+    BOPs = 1024 MAC_patch + sum_l u_l (sum_j MAC_j W_j A_j + MAC_att A A) + sum_e u_e MAC_head W_h A_h
+           + 1024 MAC_classifier
 
-u_l is the probability that an image reaches block l. A "FLOP" of the paper is a multiply-accumulate. With every u at 1
-this is the static cost; with the u of an exit policy it is C_APQ (Definition 1).
+j goes over the linear layers of block l; in the paper all of them have the block's bits, and one A serves the whole
+network. u_l is the probability that an image reaches block l. A "FLOP" of the paper is a multiply-accumulate. With
+every u at 1 this is the static cost; with the u of an exit policy it is C_APQ (Definition 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maqee.errors import MaqeeError
 from maqee.parts import Part
-
-BitPair = tuple[int, int]  # (weight, activation)
-BlockBits = tuple[int, ...]  # weight bits of every block
-FULL: BitPair = (32, 32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BitSettings:
-    """Bit-widths of every part.
-
-    Attributes:
-        weights: bits of the linear layers of each block (b_l).
-        activations: bits of the activations of all blocks; attention products multiply two activations.
-        patch: (weight, activation) of the patch embedding; full precision by default, as in the paper.
-        classifier: of the final classifier; likewise.
-        head: of exit heads; they are not part of b.
-        merge: of Swin's patch mergings; they are not part of b either.
-    """
-
-    weights: BlockBits
-    activations: int
-    patch: BitPair = FULL
-    classifier: BitPair = FULL
-    head: BitPair = (4, 4)
-    merge: BitPair = (4, 4)
-
-    def __post_init__(self) -> None:
-        pairs = (self.patch, self.classifier, self.head, self.merge)
-        for bits in (*self.weights, self.activations, *(bit for pair in pairs for bit in pair)):
-            if not 1 <= bits <= 32:
-                raise MaqeeError(f"Bit-widths go from 1 to 32, not {bits}.")
-
-    @classmethod
-    def uniform(cls, weight: int, activation: int, depth: int) -> BitSettings:
-        """The same widths in every block, head and merging."""
-        pair = (weight, activation)
-        return cls(weights=(weight,) * depth, activations=activation, head=pair, merge=pair)
-
-    def of(self, part: Part) -> BitPair:
-        """(weight, activation) of a part."""
-        if part.kind == "linear":
-            return self.weights[part.block - 1], self.activations
-        if part.kind == "attention":
-            return self.activations, self.activations
-        table = {"patch": self.patch, "classifier": self.classifier, "head": self.head, "merge": self.merge}
-        return table[part.kind]
+from maqee.widths import BitSettings
 
 
 def utilization(exit_mass: Sequence[float], exit_blocks: Sequence[int], depth: int) -> NDArray[np.float64]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maqee.apq.bits import BlockRisks, bit_costs
-from maqee.apq.cost import BlockBits
+from maqee.apq.bits import BlockBits, BlockRisks, bit_costs
 from maqee.apq.figures import Floats, block_reach
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
@@ -77,7 +76,7 @@ def allocate_bits(
     expected = (reach * bit_costs(trace))[:, None] * widths  # BOPs of each block's weights
     worth = reach[:, None] * risks.total(scales, options)
     fixed = _other_bops(trace, reach)
-    now = fixed + float((reach * bit_costs(trace) * np.array(trace.bits.weights)).sum())
+    now = fixed + float((reach * bit_costs(trace) * np.array(trace.bits.block_weights)).sum())
     worth = worth + options.lambda_inner * expected / now
     outside = (widths < options.bit_min) | (widths > options.bit_max)
     worth[:, outside] = np.nan

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from maqee.apq.trace import Trace
 from maqee.policy import take_exits
 
 Floats = NDArray[np.float64]
+Mean = TypeVar("Mean", float, None)
 
 
 def exit_mass(taken: NDArray[np.intp], exits: int) -> Floats:
@@ -35,10 +37,7 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
     taken = take_exits(trace.confidence[:, :-1], thresholds)
     rows = np.arange(trace.samples)
     mass = exit_mass(taken, trace.exits)
-    linear = [part for part in trace.parts if part.kind == "linear"]
-    macs = sum(part.macs for part in linear)
-    weighted = sum(part.macs * trace.bits.weights[part.block - 1] for part in linear)
-    average = sum(trace.bits.weights) / trace.depth
+    average = sum(trace.bits.mean_weights) / trace.depth
     return Figures(
         metric=float(trace.correct[rows, taken].astype(np.float64).sum() / trace.samples),
         loss=float(trace.loss[rows, taken].astype(np.float64).sum() / trace.samples),
@@ -46,8 +45,16 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
         mean_exit=float((mass * np.array(trace.exit_blocks)).sum()),
         exit_mass=tuple(float(share) for share in mass),
         average_bits=average,
-        weighted_bits=weighted / macs if macs else average,
+        weighted_bits=_mean_width(trace, ("linear",), 0, average),
+        activation_bits=_mean_width(trace, ("linear", "attention"), 1, None),
     )
+
+
+def _mean_width(trace: Trace, kinds: Collection[str], which: Literal[0, 1], otherwise: Mean) -> float | Mean:
+    """Weight (0) or activation (1) bits, the mean over multiply-accumulates of some kinds of parts."""
+    parts = [part for part in trace.parts if part.kind in kinds]
+    macs = sum(part.macs for part in parts)
+    return sum(part.macs * trace.bits.of(part)[which] for part in parts) / macs if macs else otherwise
 
 
 def block_reach(trace: Trace, thresholds: Sequence[float]) -> Floats:

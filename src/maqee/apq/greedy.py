@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maqee.apq.bits import BlockRisks, bit_costs
-from maqee.apq.cost import BlockBits
+from maqee.apq.bits import BlockBits, BlockRisks, bit_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError

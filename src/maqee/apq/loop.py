@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from maqee.apq.budget import Budget
 from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
-from maqee.apq.plan import OtherBits, Plan, library_versions
+from maqee.apq.plan import Plan, library_versions
 from maqee.apq.records import Position
 from maqee.apq.search_state import SearchState
 from maqee.apq.steps import Run, run_steps
@@ -98,16 +98,8 @@ def make_plan(
         budget: what the user asked for, if not what thresholds were chosen for (before training they are for less).
     """
     trace, state = result.trace, result.state
-    bits = trace.bits
     return Plan(
         bits=result.best.bits,
-        other_bits=OtherBits(
-            activations=bits.activations,
-            patch=bits.patch,
-            classifier=bits.classifier,
-            head=bits.head,
-            merge=bits.merge,
-        ),
         thresholds=result.best.thresholds,
         exit_blocks=trace.exit_blocks[:-1],
         exit_kinds=tuple(exit_kinds),
@@ -128,5 +120,5 @@ def make_plan(
 def _check_state(state: SearchState, measure: Measure, options: SearchOptions | None, budget: Budget | None) -> None:
     if (options or state.options, budget or state.budget) != (state.options, state.budget):
         raise MaqeeError("The search to go on with had other options or another budget: start a new one.")
-    if len(state.now.bits) != measure.depth:
-        raise MaqeeError(f"The search to go on with is for {len(state.now.bits)} blocks, not {measure.depth}.")
+    if state.now.bits.depth != measure.depth:
+        raise MaqeeError(f"The search to go on with is for {state.now.bits.depth} blocks, not {measure.depth}.")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from maqee.apq.bits import BlockRisks
-from maqee.apq.cost import BlockBits
 from maqee.apq.trace import Trace
+from maqee.widths import BitSettings
 
 
 class Measure(Protocol):
@@ -21,11 +21,15 @@ class Measure(Protocol):
     def depth(self) -> int:
         """Number of blocks."""
 
-    def trace(self, bits: BlockBits) -> Trace:
-        """A pass over the calibration samples with these weight bits in the blocks."""
+    @property
+    def start(self) -> BitSettings:
+        """Widths of everything, as the model was fitted."""
 
-    def block_risks(self, bits: BlockBits, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
-        """Risks of every block's output at other widths, the inputs being those of the pass at `bits`.
+    def trace(self, bits: BitSettings) -> Trace:
+        """A pass over the calibration samples with these widths."""
+
+    def block_risks(self, bits: BitSettings, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
+        """Risks of every block's output at other weight widths, the inputs being those of the pass at `bits`.
 
         The pass before was almost always at these bits, so that inputs kept from it will do; else run it again.
 
@@ -35,7 +39,7 @@ class Measure(Protocol):
             path: sum the risks over the block and all blocks behind it.
         """
 
-    def recover(self, bits: BlockBits, exit_mass: Sequence[float], steps: int) -> None:
+    def recover(self, bits: BitSettings, exit_mass: Sequence[float], steps: int) -> None:
         """Train the model at these bits for some steps; exits count by the share that leaves there."""
 
     def snapshot(self, name: str) -> None:

@@ -8,31 +8,19 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from maqee.apq._older import current_plan
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.budget import Budget
 from maqee.apq.control.guarantee import Guarantee
-from maqee.apq.cost import BitPair, BitSettings, BlockBits
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Expected, Figures, Scales, Step
 from maqee.environment import version
 from maqee.errors import MaqeeError
 from maqee.io import read_json, to_json, write_text
 from maqee.policy import NEVER, Policy
+from maqee.widths import BitSettings
 
-VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherBits:
-    """(weight, activation) bits of what is not a block's weights; see `BitSettings`."""
-
-    __pydantic_config__ = STRICT
-
-    activations: int
-    patch: BitPair
-    classifier: BitPair
-    head: BitPair
-    merge: BitPair
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +31,7 @@ class Plan:
     round differently.
 
     Attributes:
-        bits: weight bits of every block.
-        other_bits: of everything else; with `bits` the settings of the cost model.
+        bits: widths of everything: of the layers of every block, of heads, patch embedding and classifier.
         thresholds: of every exit; 2.0 is never.
         exit_blocks: the block after which each exit sits, numbered from 1; full depth is not listed.
         exit_kinds: kind of each exit's head.
@@ -64,8 +51,7 @@ class Plan:
 
     __pydantic_config__ = STRICT
 
-    bits: BlockBits
-    other_bits: OtherBits
+    bits: BitSettings
     thresholds: tuple[float, ...]
     exit_blocks: tuple[int, ...]
     exit_kinds: tuple[str, ...]
@@ -83,7 +69,7 @@ class Plan:
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
-        depth, exits = len(self.bits), len(self.exit_blocks)
+        depth, exits = self.bits.depth, len(self.exit_blocks)
         blocks = (0, *self.exit_blocks, depth)
         if any(before >= after for before, after in pairwise(blocks)):
             raise MaqeeError(f"exit_blocks: {list(self.exit_blocks)} must ascend within 1..{depth - 1}.")
@@ -94,27 +80,13 @@ class Plan:
             if not 0 <= value <= 1 and value != NEVER:
                 raise MaqeeError(f"thresholds: {value} must be from 0 to 1, or {NEVER} for never.")
         for index, step in enumerate(self.history):
-            _check_length(f"history.{index}.position.bits", step.position.bits, depth, "blocks")
+            _check_length(f"history.{index}.position.bits.blocks", step.position.bits.blocks, depth, "blocks")
             _check_length(f"history.{index}.position.thresholds", step.position.thresholds, exits, "exits")
         if self.guarantee is not None and self.guarantee.thresholds != self.thresholds:
             raise MaqeeError(
                 f"guarantee.thresholds: {list(self.guarantee.thresholds)} are not the plan's "
                 f"{list(self.thresholds)}: a promise is about one policy only."
             )
-        _ = self.bit_settings  # widths outside 1..32 are an error now, not later
-
-    @property
-    def bit_settings(self) -> BitSettings:
-        """Bits of all parts, for the cost model."""
-        other = self.other_bits
-        return BitSettings(
-            weights=self.bits,
-            activations=other.activations,
-            patch=other.patch,
-            classifier=other.classifier,
-            head=other.head,
-            merge=other.merge,
-        )
 
     @property
     def policy(self) -> Policy:
@@ -136,7 +108,7 @@ class Plan:
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read what `save` wrote; anything else is an error that names the file and the key."""
-        return from_json(cls, check_format(read_json(path), "plan", VERSION, path), path)
+        return from_json(cls, current_plan(check_format(read_json(path), "plan", VERSION, path, oldest=1)), path)
 
 
 def library_versions() -> dict[str, str]:

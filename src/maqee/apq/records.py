@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from maqee.apq._stored import STRICT
-from maqee.apq.cost import BlockBits
+from maqee.widths import BitSettings
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Figures:
         mean_exit: mean block after which samples leave.
         exit_mass: share of the samples that leaves at each exit and at full depth.
         average_bits: plain mean of the blocks' weight bits.
-        weighted_bits: mean over the multiply-accumulates of linear layers; differs where blocks differ (Swin).
+        weighted_bits: mean over the multiply-accumulates of linear layers; differs where layers or blocks differ.
+        activation_bits: mean of the activation bits over the multiply-accumulates of blocks; None where it was not
+            written down.
     """
 
     __pydantic_config__ = STRICT
@@ -32,6 +34,7 @@ class Figures:
     exit_mass: tuple[float, ...]
     average_bits: float
     weighted_bits: float
+    activation_bits: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Position:
     """An allocation with its policy, and what they achieve.
 
     Attributes:
-        bits: weight bits of every block.
+        bits: widths of everything.
         thresholds: of every exit.
         excess: how far the budget's limit is missed, in the limit's own unit; 0 is met.
         objective: J, or the expected cost where the budget asks for a metric.
@@ -99,7 +102,7 @@ class Position:
 
     __pydantic_config__ = STRICT
 
-    bits: BlockBits
+    bits: BitSettings
     thresholds: tuple[float, ...]
     excess: float
     objective: float

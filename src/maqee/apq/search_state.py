@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass
 
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.budget import Budget
-from maqee.apq.cost import BlockBits
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Position, Scales, Step
 from maqee.errors import MaqeeError
 from maqee.io import to_json
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class SearchState:
         scales: what terms are divided by, measured at the start.
         now: the position that the next step goes on from.
         best: the best position so far.
-        seen: allocations tried.
         history: all steps.
         finished: nothing is left to do.
     """
@@ -41,7 +39,6 @@ class SearchState:
     scales: Scales
     now: Position
     best: Position
-    seen: tuple[BlockBits, ...]
     history: tuple[Step, ...]
     finished: bool = False
 
@@ -57,8 +54,8 @@ class SearchState:
         except (ValueError, RecursionError) as error:
             raise MaqeeError(f"{source} is not valid JSON ({error}): start the search again.") from error
         state = from_json(cls, check_format(values, "search", VERSION, source), source)
-        depth, exits = len(state.now.bits), len(state.now.thresholds)
+        depth, exits = state.now.bits.depth, len(state.now.thresholds)
         for place in (state.now, state.best, *(step.position for step in state.history)):
-            if len(place.bits) != depth or len(place.thresholds) != exits:
+            if place.bits.depth != depth or len(place.thresholds) != exits:
                 raise MaqeeError(f"{source}: its positions have different numbers of blocks or exits: start again.")
         return state

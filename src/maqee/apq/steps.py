@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Literal, NamedTuple
 
-from maqee.apq.bits import Scores, candidate_swaps, raise_bits, score_bits
+from maqee.apq.bits import BlockBits, Scores, candidate_swaps, raise_bits, score_bits
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
-from maqee.apq.cost import BlockBits
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
 from maqee.apq.figures import exit_costs, policy_figures
@@ -24,6 +23,7 @@ from maqee.apq.thresholds import CANDIDATES, coordinate_search, near_candidates
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.io import to_json
+from maqee.widths import BitSettings
 
 
 class _Move(NamedTuple):
@@ -40,34 +40,39 @@ class Run:
         self.total_bits = budget.total_bits(measure.depth, options)
         self.most_moves = 2 * measure.depth if options.max_swaps is None else options.max_swaps
         self.stale: Trace | None = None  # the first pass, where the options say that it is enough
-        self.last: tuple[BlockBits, str, Trace] | None = None  # bits and weights of a pass that may be asked for again
+        self.last: tuple[BitSettings, str, Trace] | None = (
+            None  # bits and weights of a pass that may be asked for again
+        )
         self.here: tuple[Position, Trace, Scores] | None = None  # what was measured at the position now
 
     def start(self) -> SearchState:
         """Uniform bits, the scales, the first policy; bits that do not divide evenly go where they are worth most."""
         depth, options = self.measure.depth, self.options
         bits: BlockBits = (self.total_bits // depth,) * depth
-        lowest = self.measure.trace((options.bit_min,) * depth)
+        lowest = self.measure.trace(self._settings((options.bit_min,) * depth))
         _check_possible(self.budget, lowest, options)
         if options.last_search == "exact":
             check_exits(lowest.exits)
-        trace = lowest if lowest.bits.weights == bits else self.measure.trace(bits)
+        trace = lowest if lowest.bits.block_weights == bits else self.measure.trace(self._settings(bits))
         scales = measure_scales(trace, lowest, options)
         found = self._choose(trace, scales, (options.start,) * trace.exits)
         if extra := self.total_bits - sum(bits):
             bits = raise_bits(bits, self._scores(trace, found.thresholds, scales), extra)
-            trace = self.measure.trace(bits)
+            trace = self.measure.trace(self._settings(bits))
             found = self._choose(trace, scales, found.thresholds)
         if options.recovery_steps:  # as much training as every other allocation gets, or any swap would look good
             mass = policy_figures(trace, found.thresholds).exit_mass
-            self.measure.recover(bits, mass, options.recovery_steps)
-            trace = self.measure.trace(bits)
+            self.measure.recover(self._settings(bits), mass, options.recovery_steps)
+            trace = self.measure.trace(self._settings(bits))
             found = self._choose(trace, scales, found.thresholds)
         position = self._position(trace, found, self._snapshot(0))
         self.last = position.bits, position.weights, trace
         self.stale = trace if options.refresh == "once" else None
         step = Step("start", position, True, position.excess, position.objective)
-        return SearchState(options, self.budget, scales, position, position, (bits,), (step,))
+        return SearchState(options, self.budget, scales, position, position, (step,))
+
+    def _settings(self, weights: BlockBits) -> BitSettings:
+        return self.measure.start.with_weights(weights)
 
     def resume(self, state: SearchState) -> None:
         """Bring the model to where the state was left."""
@@ -82,7 +87,7 @@ class Run:
         if self.here is None or self.here[0] != state.now:
             trace = self.trace_of(state.now)
             self.here = state.now, trace, self._scores(trace, state.now.thresholds, state.scales)
-        move = self._next_move(state) if len(state.seen) - 1 < self.most_moves else None
+        move = self._next_move(state) if len(state.history) - 1 < self.most_moves else None
         return self._finish(state) if move is None else self._try(state, move)
 
     def trace_of(self, position: Position) -> Trace:
@@ -91,7 +96,7 @@ class Run:
             self.last = position.bits, position.weights, self._pass(position.bits)
         return self.last[2]
 
-    def _pass(self, bits: BlockBits) -> Trace:
+    def _pass(self, bits: BitSettings) -> Trace:
         """A pass at these bits, or what passes for one."""
         return self.measure.trace(bits) if self.stale is None else self.stale.at_bits(bits)
 
@@ -103,14 +108,15 @@ class Run:
     def _next_move(self, state: SearchState) -> _Move | None:
         assert self.here is not None
         _, trace, scores = self.here
-        bits, thresholds = state.now.bits, state.now.thresholds
+        bits, thresholds = state.now.bits.block_weights, state.now.thresholds
+        seen = {step.position.bits.block_weights for step in state.history}
         if self.options.first_move == "exact" and len(state.history) == 1:
             widths = range(self.options.bit_min, self.options.bit_max + 1)
-            risks = self.measure.block_risks(bits, [widths] * len(bits), self.options.spread == "path")
+            risks = self.measure.block_risks(state.now.bits, [widths] * len(bits), self.options.spread == "path")
             best = allocate_bits(trace, thresholds, risks, state.scales, self.options, total_bits=self.total_bits)
-            if best not in state.seen:
+            if best not in seen:
                 return _Move("exact", best, {})
-        for swap in candidate_swaps(bits, scores, self.options, state.seen):
+        for swap in candidate_swaps(bits, scores, self.options, seen):
             giver, taker = swap.donor, swap.receiver
             notes = {
                 "donor": giver + 1,
@@ -122,10 +128,11 @@ class Run:
         return None
 
     def _try(self, state: SearchState, move: _Move) -> SearchState:
+        bits = self._settings(move.bits)
         if self.options.recovery_steps:
-            self.measure.recover(move.bits, state.now.figures.exit_mass, self.options.recovery_steps)
-        trace = self._pass(move.bits)
-        changed = sum(one != other for one, other in zip(move.bits, state.now.bits, strict=True))
+            self.measure.recover(bits, state.now.figures.exit_mass, self.options.recovery_steps)
+        trace = self._pass(bits)
+        changed = sum(one != other for one, other in zip(bits.blocks, state.now.bits.blocks, strict=True))
         found = self._choose(trace, state.scales, state.now.thresholds, near=changed <= 2)
         position = self._position(trace, found, "")
         accepted = self.options.accept == "always" or position.beats(state.now)
@@ -140,7 +147,6 @@ class Run:
             state,
             now=position if accepted else state.now,
             best=best,
-            seen=(*state.seen, move.bits),
             history=(*state.history, step),
         )
 
@@ -166,13 +172,13 @@ class Run:
 
     def _scores(self, trace: Trace, thresholds: tuple[float, ...], scales: Scales) -> Scores:
         low, high = self.options.bit_min, self.options.bit_max
-        widths = [[w for w in (b - 1, b, b + 1) if low <= w <= high] for b in trace.bits.weights]
-        risks = self.measure.block_risks(trace.bits.weights, widths, self.options.spread == "path")
+        widths = [[w for w in (b - 1, b, b + 1) if low <= w <= high] for b in trace.bits.block_weights]
+        risks = self.measure.block_risks(trace.bits, widths, self.options.spread == "path")
         return score_bits(trace, thresholds, risks, scales, self.options)
 
     def _position(self, trace: Trace, found: Found, weights: str) -> Position:
         figures = policy_figures(trace, found.thresholds)
-        return Position(trace.bits.weights, found.thresholds, found.excess, found.objective, figures, weights)
+        return Position(trace.bits, found.thresholds, found.excess, found.objective, figures, weights)
 
     def _snapshot(self, step: int) -> str:
         """Keep trained weights. The name says which search and which step, so that a repeated step replaces it."""
@@ -186,7 +192,8 @@ class Run:
 
 def _check_possible(budget: Budget, trace: Trace, options: SearchOptions) -> None:
     """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
-    least = float(exit_costs(trace.at_bits((options.bit_min,) * trace.depth)).min())
+    fewest = trace.bits.with_weights((options.bit_min,) * trace.depth)
+    least = float(exit_costs(trace.at_bits(fewest)).min())
     if budget.max_bops is not None and least > budget.max_bops:
         raise MaqeeError(
             f"max_bops: {budget.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with "

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maqee.apq._older import current_trace
 from maqee.apq._stored import STRICT, check_format, from_json
-from maqee.apq.cost import BitSettings
 from maqee.errors import MaqeeError
 from maqee.io import read_arrays_and_metadata, to_json, write_arrays
 from maqee.parts import Part
+from maqee.widths import BitSettings
 
-VERSION = 1
+VERSION = 2
 Array = NDArray[np.float32]
 _PER_EXIT = ("float_confidence", "confidence", "float_loss", "loss", "float_correct", "correct")
 _PER_BLOCK = ("drift", "noise")
@@ -90,7 +91,7 @@ class Trace:
     @property
     def depth(self) -> int:
         """Number of blocks."""
-        return len(self.bits.weights)
+        return self.bits.depth
 
     @property
     def exits(self) -> int:
@@ -116,9 +117,9 @@ class Trace:
         """The trace of some of the samples."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_PER_EXIT, *_PER_BLOCK)})
 
-    def at_bits(self, weights: tuple[int, ...]) -> Trace:
+    def at_bits(self, bits: BitSettings) -> Trace:
         """The same arrays under other bits, for who trusts a stale pass (the paper's "no extra forward passes")."""
-        return replace(self, bits=replace(self.bits, weights=weights))
+        return replace(self, bits=bits)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file; equal traces give equal bytes."""
@@ -135,7 +136,8 @@ class Trace:
             stored: Any = json.loads(metadata.get("maqee", "null"))
         except (ValueError, RecursionError) as error:
             raise MaqeeError(f"{path}: metadata: not valid JSON ({error}): record the trace again.") from error
-        facts = from_json(_Facts, check_format(stored, "trace", VERSION, path), path)
+        described = current_trace(check_format(stored, "trace", VERSION, path, oldest=1))
+        facts = from_json(_Facts, described, path)
         wanted = {*_PER_EXIT, *_PER_BLOCK}
         if missing := sorted(wanted - arrays.keys()):
             raise MaqeeError(f"{path}: {missing[0]}: the array is missing: record the trace again.")

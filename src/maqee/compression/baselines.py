@@ -12,7 +12,7 @@ import torch
 from maqee.apq import BitSettings, SearchOptions, greedy_bits
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import fit_model, load_batches
-from maqee.compression.model_measure import ModelMeasure, bit_settings
+from maqee.compression.model_measure import ModelMeasure
 from maqee.data import Splits, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -119,8 +119,8 @@ def baselines(
     for method in methods:
         quantized = _fit_baseline(network, splits, replace(options, method=method), target)
         assert isinstance(quantized.model, EarlyExitModel)
-        bits = quantized.block_bits
-        rows.append(_measure(method, bits, quantized.model, bit_settings(quantized, bits), splits, task))
+        bits = quantized.bit_settings
+        rows.append(_measure(method, bits.block_weights, quantized.model, bits, splits, task))
     return Baselines(
         model=short_name(folder),
         weights=weights_digest(network),
@@ -152,8 +152,8 @@ def _fit_baseline(
     quantized = fit_model(network, fitting, widths, options, device)
     batches = load_batches(measuring, network)
     measure = ModelMeasure(network, quantized, batches, tasks[options.task or ""], "", options.scored)
-    uniform = (average,) * measure.depth
+    uniform = measure.start
     trace = measure.trace(uniform)
     risks = measure.block_risks(uniform, [widths] * measure.depth, path=False)
-    quantized.set_block_bits(greedy_bits(trace, risks, average * measure.depth, how))
+    quantized.set_widths(uniform.with_weights(greedy_bits(trace, risks, average * measure.depth, how)))
     return quantized

@@ -11,7 +11,7 @@ from maqee.apq import BitSettings, Budget, SearchOptions, Trace, choose_threshol
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
 from maqee.compression.job import fit_model, load_batches
-from maqee.compression.model_measure import ModelMeasure, bit_settings
+from maqee.compression.model_measure import ModelMeasure
 from maqee.data import ImageSet, Splits, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -121,12 +121,12 @@ def demo(out: str | Path = "runs/demo", overrides: list[str] | None = None) -> D
     assert isinstance(uniform.model, EarlyExitModel)
     assert plan.expected is not None
     never, standard = Policy.never(network.num_exits), Policy.same(STANDARD, network.num_exits)
-    full, four = BitSettings.uniform(32, 32, network.backbone.depth), bit_settings(uniform, uniform.block_bits)
+    full, four = BitSettings.uniform(32, 32, network.backbone.depth), uniform.bit_settings
     rows: list[DemoRow] = []
     for tried, bits, policies in (
         (network, full, {"full precision": never, "full precision, exits at 0.8": standard}),
         (uniform.model, four, {"uniform 4 bits": never, "uniform 4 bits, exits at 0.8": standard}),
-        (model, plan.bit_settings, {"MAQEE": plan.policy}),
+        (model, plan.bits, {"MAQEE": plan.policy}),
     ):
         rows += _rows(tried, (splits.test, measuring), bits, policies)
     result = Demo(
@@ -153,7 +153,7 @@ def fit_uniform(network: EarlyExitModel, splits: Splits) -> tuple[QuantizedModel
     widths = tuple(range(how.bit_min, how.bit_max + 1))  # all that the search has, so that both are the same at 4 bits
     quantized = fit_model(network, fitting, widths, OPTIONS, pick_device("cpu"))
     measure = ModelMeasure(network, quantized, load_batches(measuring, network), tasks[TASK], "")
-    return quantized, measure.trace((OPTIONS.quantization.weight_bits,) * measure.depth)
+    return quantized, measure.trace(measure.start)
 
 
 def reachable(trace: Trace) -> float:

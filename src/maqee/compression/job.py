@@ -178,7 +178,7 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     As far below the quantized model's full-depth metric as the real target is below the full-precision model's.
     """
     depth = measure.depth
-    trace = measure.trace((budget.total_bits(depth, how) // depth,) * depth)
+    trace = measure.trace(measure.start.with_weights((budget.total_bits(depth, how) // depth,) * depth))
     needed = budget.needed_metric(trace.float_metric)
     assert needed is not None
     return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
@@ -187,7 +187,7 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
 def _conclude(quantized: QuantizedModel, result: SearchResult, budget: Budget, options: CompressOptions) -> ReadyModel:
     model = quantized.model
     assert isinstance(model, EarlyExitModel)
-    quantized.set_block_bits(result.best.bits)
+    quantized.set_widths(result.best.bits)
     plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed, budget=budget)
     discarded = any(step.kind == "recovery" and not step.accepted for step in result.state.history)
     notes = (DISCARDED,) if discarded else ()

@@ -16,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq import BitSettings, BlockBits, BlockRisks, Trace
+from maqee.apq import BitSettings, BlockRisks, Trace
 from maqee.apq.risks import EPSILON
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
-from maqee.quant import Bits, QuantizedModel
+from maqee.quant import QuantizedModel
 from maqee.tasks import Task
 
 KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
 
-Recover = Callable[[QuantizedModel, BlockBits, Sequence[float], int], None]
+Recover = Callable[[QuantizedModel, BitSettings, Sequence[float], int], None]
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,19 @@ class ModelMeasure:
         self.batches, self.task, self.model_hash = batches, task, model_hash
         self.scored = scored or sum(len(images) for images, _ in batches)
         self.train_model, self.folder = recover, folder
+        self._start = quantized.bit_settings
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
         self._inputs: list[list[Tensor]] = []  # for each batch, the tokens in front of all blocks in the last pass
-        self._inputs_of: BlockBits | None = None
+        self._inputs_of: BitSettings | None = None
         self._terms: NDArray[np.float64] = np.zeros((0, 0, 2))  # (images, blocks, 2) terms of that pass
         self._reference_blocks: dict[int, list[Tensor]] = {}
         self._reference_answers: list[_Answers] = []
         self._read_reference()
+
+    @property
+    def start(self) -> BitSettings:
+        """Widths as the model was fitted."""
+        return self._start
 
     @property
     def depth(self) -> int:
@@ -84,9 +90,9 @@ class ModelMeasure:
     # --- passes ------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def trace(self, bits: BlockBits) -> Trace:
+    def trace(self, bits: BitSettings) -> Trace:
         """A pass over all calibration images."""
-        self.quantized.set_block_bits(bits)
+        self.quantized.set_widths(bits)
         self.model.eval()
         answers, drift, noise = [], [], []
         self._inputs, left = [], self.scored
@@ -110,21 +116,22 @@ class ModelMeasure:
             drift=torch.cat(drift).numpy(),
             noise=torch.cat(noise).numpy(),
             parts=tuple(self.reference.parts()),
-            bits=bit_settings(self.quantized, bits),
+            bits=self.quantized.bit_settings,
             task=self.task.name,
             model=self.model_hash,
         )
 
     @torch.inference_mode()
-    def block_risks(self, bits: BlockBits, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
-        """Run single blocks at other widths from the inputs of the pass at `bits`."""
+    def block_risks(self, bits: BitSettings, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
+        """Run single blocks at other weight widths from the inputs of the pass at `bits`."""
         if self._inputs_of != bits:
             self.trace(bits)
-        self.quantized.set_block_bits(bits)
+        self.quantized.set_widths(bits)
         lowest, highest = min(map(min, widths)), max(map(max, widths))
         shape = (self.depth, highest - lowest + 1)
         totals = np.full((*shape, 2), np.nan)
-        others = [[width for width in wanted if width != now] for wanted, now in zip(widths, bits, strict=True)]
+        weights = bits.block_weights
+        others = [[width for width in wanted if width != now] for wanted, now in zip(widths, weights, strict=True)]
         for block, wanted in enumerate(others, start=1):
             totals[block - 1, [width - lowest for width in wanted]] = 0.0
         for index, inputs in enumerate(self._inputs):
@@ -133,9 +140,9 @@ class ModelMeasure:
                 for width in wanted:
                     self.quantized.set_bits(block, width)
                     totals[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
-                self.quantized.set_bits(block, bits[block - 1])
+                self.quantized.set_bits(block, weights[block - 1])
         totals /= self._kept_images()
-        for index, (asked, now) in enumerate(zip(widths, bits, strict=True)):
+        for index, (asked, now) in enumerate(zip(widths, weights, strict=True)):
             if now in asked:  # the pass itself has run the block at this width
                 terms = self._terms[:, index:] if path else self._terms[:, index : index + 1]
                 totals[index, now - lowest] = terms.sum(axis=(0, 1)) / len(terms)
@@ -160,10 +167,10 @@ class ModelMeasure:
 
     # --- training ----------------------------------------------------------------------------------------------------
 
-    def recover(self, bits: BlockBits, exit_mass: Sequence[float], steps: int) -> None:
+    def recover(self, bits: BitSettings, exit_mass: Sequence[float], steps: int) -> None:
         """Train at these bits."""
         assert self.train_model is not None, "this measure was made without training images"
-        self.quantized.set_block_bits(bits)
+        self.quantized.set_widths(bits)
         self.train_model(self.quantized, bits, exit_mass, steps)
         self._inputs_of = None
 
@@ -228,25 +235,6 @@ def noise_ratio(reference: Tensor, output: Tensor) -> Tensor:
     """`maqee.apq.risks.noise_ratio` on tensors: (batch, ...) to (batch,)."""
     energy = reference.flatten(1).square().sum(dim=1).clamp(min=EPSILON)
     return (output - reference).flatten(1).square().sum(dim=1) / energy
-
-
-def bit_settings(quantized: QuantizedModel, bits: BlockBits) -> BitSettings:
-    """Bits of every part for the cost model, as the quantized model has them."""
-    settings = quantized.settings
-    usual = Bits(settings.weight_bits, settings.act_bits)
-    return BitSettings(
-        weights=bits,
-        activations=settings.act_bits,
-        patch=_pair(settings.patch),
-        classifier=_pair(settings.classifier),
-        head=_pair(settings.heads or usual),
-        merge=_pair(usual),
-    )
-
-
-def _pair(bits: Bits) -> tuple[int, int]:
-    """(weight, activation) bits for the cost model, where float is 32."""
-    return bits.weights or 32, bits.activations or 32
 
 
 def _arrays(prefix: str, answers: Sequence[_Answers]) -> dict[str, NDArray[np.float32]]:

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from maqee.apq import BlockBits, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
+from maqee.apq import BitSettings, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
 from maqee.compression.model_measure import ModelMeasure
 from maqee.data import ImageSet, Splits
 from maqee.device import check_precision
@@ -155,7 +155,12 @@ class Recovery:
         self.compiled = False
 
     def __call__(
-        self, quantized: QuantizedModel, bits: BlockBits, exit_mass: Sequence[float], steps: int, name: str = "recovery"
+        self,
+        quantized: QuantizedModel,
+        bits: BitSettings,
+        exit_mass: Sequence[float],
+        steps: int,
+        name: str = "recovery",
     ) -> None:
         """Train at the bits in use for some steps."""
         assert isinstance(quantized.model, EarlyExitModel)
@@ -199,7 +204,7 @@ def recover_and_choose(
     model before training are of no use any more, so thresholds are searched from the start.
     """
     best, state = result.best, result.state
-    measure.quantized.set_block_bits(best.bits)
+    measure.quantized.set_widths(best.bits)
     if measure.has_snapshot(AFTER):  # training was over when the last call was stopped
         measure.restore(AFTER)
     else:
@@ -222,4 +227,4 @@ def choose_position(trace: Trace, result: SearchResult, budget: Budget, weights:
     options, scales = result.state.options, result.state.scales
     found = choose_policy(trace, budget, scales, options, result.best.thresholds, options.last_search == "exact")
     figures = policy_figures(trace, found.thresholds)
-    return Position(trace.bits.weights, found.thresholds, found.excess, found.objective, figures, weights)
+    return Position(trace.bits, found.thresholds, found.excess, found.objective, figures, weights)

@@ -8,34 +8,43 @@ from torch import nn
 
 from maqee.errors import MaqeeError
 from maqee.quant import QuantizedModel
-from maqee.quant.coded import WeightState
+from maqee.quant.coded import FittedWidth, WeightState
 from maqee.quant.learning import drop_learning
 from maqee.tensors import read_tensors_and_metadata, write_tensors
 
-_STATE = ("codes", "scale", "zero", "group", "bias")
+_NOTES = ("trained", "folded")  # of a layer
 
 
 def save_snapshot(quantized: QuantizedModel, path: Path) -> None:
     """Write float weights, the codes of every width, and all grids."""
-    trained = [name for name, layer in quantized.layers.items() if layer.trained]
-    tensors = {key: value.contiguous() for key, value in quantized.model.state_dict().items()}
-    write_tensors(path, tensors, {"trained": "\n".join(trained)})
+    notes = {
+        note: "\n".join(name for name, layer in quantized.layers.items() if getattr(layer, note)) for note in _NOTES
+    }
+    # Widths that were derived from a trained one share its weights; a file does not.
+    tensors = {key: value.contiguous().clone() for key, value in quantized.model.state_dict().items()}
+    write_tensors(path, tensors, notes)
 
 
 def load_snapshot(quantized: QuantizedModel, path: Path) -> None:
     """Bring a fitted model of the same shape back to what it was. Bits in use stay as they are."""
     drop_learning(quantized)
     tensors, metadata = read_tensors_and_metadata(path)
-    trained = set(metadata.get("trained", "").split("\n"))
+    noted = {note: set(metadata.get(note, "").split("\n")) for note in _NOTES}
     device = next(quantized.model.parameters()).device
     tensors = {key: value.to(device) for key, value in tensors.items()}
     for name, layer in quantized.layers.items():
-        layer.trained = name in trained
-        for bits in list(layer.states):
-            parts = {part: tensors.get(f"{name}.states.{bits}.{part}") for part in _STATE}
-            if parts["codes"] is None:
-                raise MaqeeError(f"{path} has no weights of {name} at {bits} bits: it belongs to another search.")
-            layer.add_state(WeightState(int(bits), **parts))  # type: ignore[arg-type]
+        for note in _NOTES:
+            setattr(layer, note, name in noted[note])
+        for input_bits, width in layer.fitted.items():
+            assert isinstance(width, FittedWidth)
+            place = f"{name}.fitted.{input_bits}"
+            for part in ("norm", "ratio", "bias"):
+                setattr(width, part, tensors.get(f"{place}.{part}"))
+            for bits in list(width.states):
+                parts = {part: tensors.get(f"{place}.states.{bits}.{part}") for part in WeightState.PARTS}
+                if parts["stored"] is None:
+                    raise MaqeeError(f"{path} has no weights of {name} at {bits} bits: it belongs to another search.")
+                width.states[bits] = WeightState.stored_as(int(bits), tuple(layer.rows.shape), parts)
         if (bias := tensors.get(f"{name}.inner.bias")) is not None:
             layer.inner.bias = nn.Parameter(bias)  # some methods create it
     try:

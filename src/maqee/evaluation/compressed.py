@@ -34,7 +34,7 @@ def evaluate_compressed(
     data = open_split(require_data(run, path=data_root), ready.model.backbone, split)
     trace = Trace.load(run / TRACE)
     wanted, policies = frontier_policies(trace)
-    exits, rows = measure_quantized(ready.model, plan.bit_settings, data, ready.task, [plan.policy, *policies])
+    exits, rows = measure_quantized(ready.model, plan.bits, data, ready.task, [plan.policy, *policies])
     frontier = [
         replace(row, calibration_target=round(target, 6)) for row, target in zip(rows[1:], wanted, strict=False)
     ]

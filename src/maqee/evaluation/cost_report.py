@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq.cost import BitSettings, part_bops, part_reach, utilization
+from maqee.apq.cost import part_bops, part_reach, utilization
 from maqee.exits import EarlyExitModel, Network, add_exits, backbone_of, exit_blocks_of, has_exits
 from maqee.models import Backbone, load_backbone, presets
 from maqee.models.config import as_pair
@@ -17,6 +17,7 @@ from maqee.models.load import on_meta
 from maqee.quant.settings import FLOAT, Bits
 from maqee.runs import resolve_model
 from maqee.values import plain
+from maqee.widths import BitSettings, BlockWidths
 
 FULL_BITS = 32  # what float counts as
 
@@ -106,8 +107,7 @@ def cost(
     backbone, blocks = backbone_of(network), exit_blocks_of(network)
     mass = tuple(exit_mass) if exit_mass is not None else (0.0,) * (len(blocks) - 1) + (1.0,)
     bits = BitSettings(
-        weights=(weight_bits,) * backbone.depth,
-        activations=act_bits,
+        blocks=(BlockWidths.uniform(weight_bits, act_bits),) * backbone.depth,
         patch=_counted(patch),
         classifier=_counted(classifier),
         head=(weight_bits, act_bits),

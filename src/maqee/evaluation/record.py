@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq.cost import BitSettings, bops, total_macs, utilization
+from maqee.apq.cost import bops, total_macs, utilization
 from maqee.data import ImageSet, eval_batches
 from maqee.evaluation.results import PolicyFigures
 from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
@@ -18,6 +18,7 @@ from maqee.models import Backbone
 from maqee.policy import Policy
 from maqee.progress import Steps, steps
 from maqee.tasks import Metric, Task
+from maqee.widths import BitSettings
 
 TOKENS_AT_ONCE = 256 * 197  # tokens in a batch of evaluation: 256 images of 224 pixels
 ATTENTION_AT_ONCE = 16 * 256 * 197**2  # attention weights of a block, which quantization has to write out

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from maqee.apq import BitSettings, Plan, Scales, SearchOptions, Trace, measure_scales
+from maqee.apq import Plan, Scales, SearchOptions, Trace, measure_scales
 from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.runs import PLAN, SEEN, SOURCE, TRACE
@@ -94,8 +93,8 @@ def check_same(plan: Plan, trace: Trace, plan_name: str, trace_name: str) -> Non
         "task": (plan.task, trace.task, "take both from one task"),
         "exits": (list(plan.exit_blocks), list(trace.exit_blocks[:-1]), "take both from one model"),
         "bits": (
-            _all_bits(plan.bit_settings),
-            _all_bits(trace.bits),
+            plan.bits,
+            trace.bits,
             "a trace is of one allocation, so give the trace that was recorded with the plan",
         ),
     }
@@ -104,7 +103,3 @@ def check_same(plan: Plan, trace: Trace, plan_name: str, trace_name: str) -> Non
             raise MaqeeError(
                 f"{plan_name} and {trace_name} cannot be compared, their {what} differ ({ours} and {theirs}): {remedy}."
             )
-
-
-def _all_bits(bits: BitSettings) -> list[Any]:
-    return [list(bits.weights), bits.activations, bits.patch, bits.classifier, bits.head, bits.merge]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from maqee.apq.cost import BitSettings, total_macs, utilization
+from maqee.apq.cost import total_macs, utilization
 from maqee.data import open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -15,6 +15,7 @@ from maqee.exits.network import backbone_of
 from maqee.policy import NEVER, Policy
 from maqee.runs import require_data, require_recipe, stage_folder
 from maqee.tasks import Task, tasks
+from maqee.widths import BitSettings
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, NEVER)
 

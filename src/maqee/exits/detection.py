@@ -63,7 +63,7 @@ class DetectionEncoderHead(DetectionHead):
 
     def macs(self) -> int:
         """The layer and both heads."""
-        return sum(self.block.macs(self.shape.tokens)) + super().macs()
+        return sum(self.block.macs(self.shape.tokens).values()) + super().macs()
 
     def start_from(self, backbone: Backbone, position: int) -> None:
         """The next block, the final norm and heads. Positions between blocks, which the head does not add, stay out."""

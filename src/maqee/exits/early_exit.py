@@ -192,7 +192,7 @@ class EarlyExitModel(nn.Module):
         for index, head in enumerate(self.heads):
             block, kind = self.exit_blocks[index], (*self.kinds, self.final_kind)[index]
             assert isinstance(head, ExitHead)
-            body.append(Part(f"exit {block} head ({kind})", "head", head.macs(), block))
+            body.append(Part(f"exit {block} head ({kind})", "head", head.macs(), block, str(index)))
         return body if self.final_kind else [*body, classifier]
 
     def to_json(self) -> dict[str, Any]:

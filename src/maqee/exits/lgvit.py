@@ -113,7 +113,7 @@ class GlobalHead(LgvitHead):
     def macs(self) -> int:
         """Attention on the picked patches and the classifier."""
         rows, columns = (-(-side // self.stride) for side in self.shape.grid)
-        return sum(self.attention.macs(rows * columns)) + self.readout.macs()
+        return sum(self.attention.macs(rows * columns).values()) + self.readout.macs()
 
 
 def pick(patches: Tensor, grid: tuple[int, int], stride: int) -> Tensor:

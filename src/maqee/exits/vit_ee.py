@@ -139,7 +139,7 @@ class EncoderHead(ExitHead):
     def macs(self) -> int:
         """One block and the classifier."""
         block = self.block.macs() if isinstance(self.block, SwinBlock) else self.block.macs(self.shape.tokens)
-        return sum(block) + self.readout.macs()
+        return sum(block.values()) + self.readout.macs()
 
     def start_from(self, backbone: Backbone, position: int) -> None:
         """The next block (or, at the end of a Swin stage, this one), the final norm and the classifier."""
@@ -173,7 +173,8 @@ class MixerHead(ExitHead):
 
     def macs(self) -> int:
         """Both MLPs and the classifier."""
-        return self.token_mlp.macs(self.shape.dim) + self.channel_mlp.macs(self.shape.tokens) + self.readout.macs()
+        mlps = self.token_mlp.macs(self.shape.dim), self.channel_mlp.macs(self.shape.tokens)
+        return sum(sum(mlp.values()) for mlp in mlps) + self.readout.macs()
 
 
 class Affine(nn.Module):
@@ -214,7 +215,7 @@ class ResMlpHead(ExitHead):
         """Cross-patch layer, MLP and classifier."""
         patches = self.shape.patches
         across = linear_macs(self.shape.dim, patches, patches)
-        return across + self.mlp.macs(patches) + linear_macs(1, self.shape.dim, self.linear.out_features)
+        return across + sum(self.mlp.macs(patches).values()) + linear_macs(1, self.shape.dim, self.linear.out_features)
 
 
 def copy_matching(target: nn.Module, source: nn.Module) -> bool:

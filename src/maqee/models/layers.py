@@ -45,11 +45,14 @@ class Attention(nn.Module):
         mixed: Tensor = self.attend(q, k, v, bias)
         return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
 
-    def macs(self, tokens: int, keys: int | None = None) -> tuple[int, int]:
-        """(linear, attention) for `tokens` rows that each see `keys` others (all of them unless windowed)."""
+    def macs(self, tokens: int, keys: int | None = None) -> dict[str, int]:
+        """Of each layer, for `tokens` rows that each see `keys` others (all of them unless windowed)."""
         dim = self.proj.in_features
-        linear = linear_macs(tokens, dim, 3 * dim) + linear_macs(tokens, dim, dim)
-        return linear, attention_macs(tokens, keys or tokens, dim)
+        return {
+            "qkv": linear_macs(tokens, dim, 3 * dim),
+            "attention": attention_macs(tokens, keys or tokens, dim),
+            "projection": linear_macs(tokens, dim, dim),
+        }
 
 
 class Mlp(nn.Module):
@@ -65,9 +68,10 @@ class Mlp(nn.Module):
         """x: (..., dim)."""
         return self.fc2(self.act(self.fc1(x)))
 
-    def macs(self, rows: int) -> int:
-        """Both layers for `rows` rows."""
-        return 2 * linear_macs(rows, self.fc1.in_features, self.fc1.out_features)
+    def macs(self, rows: int) -> dict[str, int]:
+        """Of both layers, for `rows` rows."""
+        layers = {"fc1": self.fc1, "fc2": self.fc2}
+        return {name: linear_macs(rows, layer.in_features, layer.out_features) for name, layer in layers.items()}
 
 
 class DropPath(nn.Module):

@@ -11,7 +11,7 @@ from maqee.models.backbone import Backbone, TokenShape
 from maqee.models.config import SwinConfig
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
 from maqee.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from maqee.parts import Part, attention_macs, linear_macs
+from maqee.parts import Part, block_parts, linear_macs
 
 
 class Embedding(nn.Module):
@@ -135,12 +135,10 @@ class SwinBlock(nn.Module):
             picture = picture.roll((self.shift, self.shift), dims=(1, 2))
         return picture[:, :rows, :columns].reshape(batch, rows * columns, dim)
 
-    def macs(self) -> tuple[int, int]:
-        """(linear, attention) for one image; padding tokens run through attention, not through the MLP."""
+    def macs(self) -> dict[str, int]:
+        """Of each layer, for one image; padding tokens run through attention, not through the MLP."""
         padded = self.padded[0] * self.padded[1]
-        linear, _ = self.attn.macs(padded)
-        attention = attention_macs(padded, self.window**2, self.attn.proj.in_features)
-        return linear + self.mlp.macs(self.grid[0] * self.grid[1]), attention
+        return self.attn.macs(padded, self.window**2) | self.mlp.macs(self.grid[0] * self.grid[1])
 
 
 class PatchMerging(nn.Module):
@@ -238,8 +236,6 @@ class Swin(Backbone):
                 assert isinstance(merge, PatchMerging)
                 parts.append(Part(f"merging before block {number}", "merge", merge.macs(), number))
             assert isinstance(block, SwinBlock)
-            linear, attention = block.macs()
-            parts.append(Part(f"block {number} linear", "linear", linear, number))
-            parts.append(Part(f"block {number} attention", "attention", attention, number))
+            parts += block_parts(number, block.macs())
         parts.append(Part("classifier", "classifier", self.head.macs(), 0))
         return parts

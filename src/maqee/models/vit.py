@@ -12,7 +12,7 @@ from maqee.models.detection import DetectionReadout, init_readout
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
 from maqee.models.positions import resize_positions
 from maqee.models.preprocessing import Preprocessing
-from maqee.parts import Part, linear_macs
+from maqee.parts import Part, block_parts, linear_macs
 
 
 class Embedding(nn.Module):
@@ -102,10 +102,9 @@ class Block(nn.Module):
         x = x + self.drop_path(self.scale1(self.attn(self.norm1(x))))
         return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
 
-    def macs(self, tokens: int) -> tuple[int, int]:
-        """(linear, attention) for one image."""
-        linear, attention = self.attn.macs(tokens)
-        return linear + self.mlp.macs(tokens), attention
+    def macs(self, tokens: int) -> dict[str, int]:
+        """Of each layer, for one image."""
+        return self.attn.macs(tokens) | self.mlp.macs(tokens)
 
 
 class ViT(Backbone):
@@ -178,16 +177,14 @@ class ViT(Backbone):
         )
 
     def parts(self) -> list[Part]:
-        """Patch embedding, the linear layers and the attention products of every block, classifier."""
+        """Patch embedding, the layers and the attention products of every block, classifier."""
         config = self.config
         shape = self.token_shape(1)
         patch = linear_macs(shape.patches, config.channels * config.patch_size**2, config.dim)
         parts = [Part("patch embedding", "patch", patch, 0)]
         for number, block in enumerate(self.blocks, start=1):
             assert isinstance(block, Block)
-            linear, attention = block.macs(shape.tokens)
-            parts.append(Part(f"block {number} linear", "linear", linear, number))
-            parts.append(Part(f"block {number} attention", "attention", attention, number))
+            parts += block_parts(number, block.macs(shape.tokens))
         parts.append(Part("classifier", "classifier", self.head.macs(), 0))
         return parts
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
 from maqee.quant.coded import GridModule
 from maqee.quant.layer import made_from_codes, with_gradient
 from maqee.quant.sums import EXECUTED, SIMULATED
@@ -18,19 +19,45 @@ class QuantAttend(nn.Module):
 
     Attributes:
         name: its name in the model.
+        bits: width of the operands in use.
+        fitted: grids of the operands, by their width.
         observer: called with the module and the operands ("q", "k", "p", "v") when they first occur.
     """
 
     OPERANDS = ("q", "k", "p", "v")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, bits: int | None = None) -> None:
         super().__init__()
         self.name = name
-        self.grids = nn.ModuleDict()
+        self.fitted = nn.ModuleDict()
+        self.begin_width(bits)
         self.enabled = True
         self.learning = False
         self.executing = False
         self.observer: Callable[[QuantAttend, str, Tensor], None] | None = None
+
+    @property
+    def grids(self) -> nn.ModuleDict:
+        """Grids of the operands at the width in use."""
+        found = self.fitted[str(self.bits)]
+        assert isinstance(found, nn.ModuleDict)
+        return found
+
+    def begin_width(self, bits: int | None) -> None:
+        """Make room for what is fitted at a width, and use it."""
+        self.fitted[str(bits)] = nn.ModuleDict()
+        self.bits: int | None = bits
+
+    def switch(self, bits: int | None) -> None:
+        """Use another width that was fitted: a look-up."""
+        self.check_fitted(bits)
+        self.bits = bits
+
+    def check_fitted(self, bits: int | None) -> None:
+        """Complain if nothing was fitted at this width."""
+        if str(bits) not in self.fitted:
+            kept = ", ".join(sorted(self.fitted))
+            raise MaqeeError(f"{self.name} has no grids at {bits} bits (fitted: {kept}): fit it with that width.")
 
     def all_grids(self) -> dict[str, GridModule]:
         """The grids of the operands."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +17,7 @@ KINDS: dict[str, type[UniformGrid] | type[LogSqrt2Grid] | type[TwinGrid]] = {
     "log-sqrt2": LogSqrt2Grid,
     "twin": TwinGrid,
 }
+HALF_BYTE = 4
 GAIN_RATE = 10.0  # steps are multiplied by exp(10 gain), so that they learn ten times as fast as weights of size 1
 
 
@@ -73,7 +76,9 @@ class WeightState(nn.Module):
         bias: (out,) or None; methods that compensate errors keep another bias for each width.
     """
 
-    codes: Tensor
+    PARTS = ("stored", "scale", "zero", "group", "bias")
+
+    stored: Tensor  # codes; two to a byte where they are short, since a layer keeps one set for every pair of widths
     scale: Tensor
     zero: Tensor
     group: Tensor | None
@@ -84,12 +89,34 @@ class WeightState(nn.Module):
     ) -> None:
         super().__init__()
         self.bits = bits
-        self.register_buffer("codes", codes.to(torch.uint8))
+        self.shape = tuple(codes.shape)
+        whole = codes.detach().to(torch.uint8)
+        self.register_buffer("stored", _two_to_a_byte(whole) if bits <= HALF_BYTE else whole.contiguous())
         self.register_buffer("scale", scale.detach().float().contiguous())
         self.register_buffer("zero", zero.detach().to(torch.int32))
         self.register_buffer("group", None if group is None else group.to(torch.uint8))
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
         self.gain: nn.Parameter | None = None  # (out * groups,), while training
+
+    @classmethod
+    def stored_as(cls, bits: int, shape: tuple[int, ...], parts: Mapping[str, Tensor | None]) -> WeightState:
+        """The reverse of the module's buffers, for a layer with weights of this shape (out, in)."""
+        stored = parts["stored"]
+        assert stored is not None
+        state = cls.__new__(cls)
+        nn.Module.__init__(state)
+        state.bits, state.shape, state.gain = bits, shape, None
+        for name in cls.PARTS:
+            state.register_buffer(name, parts.get(name))
+        return state
+
+    @property
+    def codes(self) -> Tensor:
+        """(out, in) whole numbers from 0 to 2^bits - 1."""
+        if self.bits > HALF_BYTE:
+            return self.stored
+        both = torch.cat([self.stored & 15, self.stored >> HALF_BYTE])
+        return both[: math.prod(self.shape)].view(self.shape)
 
     def learned_scale(self) -> Tensor:
         """(out, groups) steps, with what was learnt so far."""
@@ -106,6 +133,41 @@ class WeightState(nn.Module):
     def values(self) -> Tensor:
         """(out, in) weights that the codes stand for."""
         return self.grid().values(self.codes.to(self.scale.dtype))
+
+
+class FittedWidth(nn.Module):
+    """What a layer keeps for one width of its input: the input's grid, and the weights that go with it.
+
+    A method may move the channels' differences from the input into the weights: then the norm in front of the layer
+    and the float weights are others for every width of the input.
+
+    Attributes:
+        input: grid of the input; None is float.
+        states: weights by their width.
+        norm: (2, in) weight and bias of the norm in front of the layer; None where every width has the same.
+        ratio: (in,) what the columns of the float weights are multiplied by; None is 1.
+        bias: (out,) bias that goes with them; None where every width has the same.
+    """
+
+    norm: Tensor | None
+    ratio: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input: GridModule | None = None
+        self.states = nn.ModuleDict()
+        for name in ("norm", "ratio", "bias"):
+            self.register_buffer(name, None)
+
+
+def _two_to_a_byte(codes: Tensor) -> Tensor:
+    """Codes below 16: the first half of them in the low bits, the second in the high ones."""
+    flat = codes.flatten()
+    half = (flat.numel() + 1) // 2
+    high = torch.zeros_like(flat[:half])
+    high[: flat.numel() - half] = flat[half:]
+    return flat[:half] | (high << HALF_BYTE)
 
 
 def rounded_state(rows: Tensor, grid: UniformGrid, group: Tensor | None, bias: Tensor | None) -> WeightState:

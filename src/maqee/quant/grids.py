@@ -168,6 +168,17 @@ def symmetric_grid(largest: Tensor, bits: int) -> UniformGrid:
     return UniformGrid(bits, scale, torch.full_like(scale, half))
 
 
+def same_range(grid: Grid, bits: int) -> Grid:
+    """A grid over the same numbers with another width."""
+    if isinstance(grid, LogSqrt2Grid):
+        return LogSqrt2Grid(check_bits(bits), grid.scale)
+    if isinstance(grid, TwinGrid):
+        factor = max(grid.levels - 1, 1) / max(2 ** (bits - 1) - 1, 1)
+        return TwinGrid(check_bits(bits), grid.fine * factor, grid.coarse * factor, grid.signed)
+    factor = grid.top / (2 ** check_bits(bits) - 1)
+    return UniformGrid(bits, grid.scale * factor, torch.round(grid.zero / factor))
+
+
 def straight_through(grid: Grid, x: Tensor) -> Tensor:
     """Round to the grid in single precision; gradients pass as if nothing had happened, except where x was clipped."""
     if not (torch.is_grad_enabled() and x.requires_grad):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.models.layers import TokenDepthwise, as_picture
-from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.coded import FittedWidth, GridModule, WeightState
 from maqee.quant.grids import Grid, learnable
 from maqee.quant.sums import EXECUTED, SIMULATED
 from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
@@ -20,8 +20,8 @@ from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_te
 class QuantLayer(nn.Module):
     """A linear layer or convolution with quantized input and weights.
 
-    It keeps the float weights it was made from ("latent"), and a `WeightState` for every width that was fitted, so that
-    changing the width is a look-up. Without a state or with `enabled` off it computes in float.
+    It keeps the float weights it was made from ("latent"), and a `WeightState` for every pair of widths that was
+    fitted, so that changing the widths is a look-up. Without a state or with `enabled` off it computes in float.
 
     With input and weights quantized it adds up products of codes and multiplies the sums by the scales:
     in float32 (simulated), or in int32 with `executing` on.
@@ -29,18 +29,23 @@ class QuantLayer(nn.Module):
     Attributes:
         name: the layer's name in the model.
         bits: width of the weights in use; None is float.
+        input_bits: width of the input in use; None is float.
+        fitted: what was fitted, by the width of the input.
+        folded: whether the float weights hold what a method moved into them for the input's width. Off, they are those
+            of the model that came in, and what was moved is kept with each width.
         learning: compute weights from the latent ones with straight-through gradients, for training.
         trained: whether the latent weights are those of a training, from which the states were made.
         observer: called with the layer and its input before anything else; methods fit layers with it.
     """
 
-    def __init__(self, inner: nn.Linear | nn.Conv2d, name: str) -> None:
+    def __init__(self, inner: nn.Linear | nn.Conv2d, name: str, input_bits: int | None = None) -> None:
         super().__init__()
         self.inner = inner
         self.name = name
-        self.input: GridModule | None = None
-        self.states = nn.ModuleDict()
-        self.bits: int | None = None
+        self.fitted = nn.ModuleDict()
+        self.begin_width(input_bits)
+        self.folded = True
+        self.norm: tuple[nn.LayerNorm, ...] = ()  # in a tuple: no part of this module
         self.enabled = True
         self.learning = False
         self.trained = False
@@ -55,9 +60,34 @@ class QuantLayer(nn.Module):
             return getattr(super().__getattr__("inner"), name)
 
     @property
+    def width(self) -> FittedWidth:
+        """What goes with the input's width in use."""
+        found = self.fitted[str(self.input_bits)]
+        assert isinstance(found, FittedWidth)
+        return found
+
+    @property
+    def input(self) -> GridModule | None:
+        """The grid of the input in use."""
+        return self.width.input
+
+    @property
+    def states(self) -> nn.ModuleDict:
+        """Weights by their width, for the input's width in use."""
+        return self.width.states
+
+    @property
     def rows(self) -> Tensor:
-        """Latent weights as (out, in)."""
-        return self.inner.weight.flatten(1)
+        """Latent weights as (out, in), for the input's width in use."""
+        rows = self.inner.weight.flatten(1)
+        ratio = None if self.folded else self.width.ratio
+        return rows if ratio is None else rows * ratio
+
+    @property
+    def float_bias(self) -> Tensor | None:
+        """The bias that goes with the latent weights."""
+        moved = None if self.folded else self.width.bias
+        return self.inner.bias if moved is None else moved
 
     def state(self) -> WeightState | None:
         """The state in use."""
@@ -71,16 +101,53 @@ class QuantLayer(nn.Module):
         """Keep the weights of one more width."""
         self.states[str(state.bits)] = state
 
+    def set_input(self, grid: GridModule | None) -> None:
+        """Give the input in use a grid."""
+        self.width.input = grid
+
     def set_bits(self, bits: int | None) -> None:
-        """Use another width that was fitted; None is float."""
+        """Use weights of another width that was fitted; None is float."""
         if bits is not None:
-            self.check_fitted(bits)
+            self.check_fitted(bits, self.input_bits)
         self.bits = bits
 
-    def check_fitted(self, bits: int) -> None:
-        """Complain if there are no weights at this width."""
-        if str(bits) not in self.states:
-            kept = ", ".join(sorted(self.states)) or "none"
+    def begin_width(self, bits: int | None) -> None:
+        """Make room for what is fitted at a width of the input, and use it."""
+        self.fitted[str(bits)] = FittedWidth()
+        self.input_bits: int | None = bits
+        self.bits: int | None = None
+
+    def note_moved(self, ratio: Tensor) -> None:
+        """Remember what was moved from norm and input into the float weights, which hold it already."""
+        width = self.width
+        width.ratio, width.bias = ratio.clone(), self.inner.bias.detach().clone()
+        norm = self.norm[0]
+        width.norm = torch.stack([norm.weight.detach(), norm.bias.detach()])
+
+    def switch(self, bits: int | None, input_bits: int | None) -> None:
+        """Use another pair of widths that was fitted: a look-up, and the norm in front is the one that goes with it."""
+        self.check_fitted(bits, input_bits)
+        self.bits = bits
+        if input_bits != self.input_bits:
+            self.input_bits = input_bits
+            self.use_norm()
+
+    @torch.no_grad()
+    def use_norm(self) -> None:
+        """Give the norm in front of the layer the numbers that go with the input's width in use."""
+        if (moved := self.width.norm) is not None:
+            self.norm[0].weight.copy_(moved[0])
+            self.norm[0].bias.copy_(moved[1])
+
+    def check_fitted(self, bits: int | None, input_bits: int | None) -> None:
+        """Complain if nothing was fitted at these widths."""
+        width = self.fitted[str(input_bits)] if str(input_bits) in self.fitted else None
+        if width is None:
+            kept = ", ".join(sorted(self.fitted))
+            raise MaqeeError(f"{self.name} has no input at {input_bits} bits (fitted: {kept}): fit it with that width.")
+        assert isinstance(width, FittedWidth)
+        if bits is not None and str(bits) not in width.states:
+            kept = ", ".join(sorted(width.states)) or "none"
             raise MaqeeError(f"{self.name} has no weights at {bits} bits (fitted: {kept}): fit it with that width.")
 
     def forward(self, x: Tensor, *rest: Any) -> Tensor:
@@ -88,7 +155,7 @@ class QuantLayer(nn.Module):
         if self.observer is not None:
             self.observer(self, x)
         if not self.enabled:
-            return self.apply_weights(x, self.inner.weight, self.inner.bias, *rest)
+            return self.apply_weights(x, *self._float_weights(), *rest)
         state = self.state()
         if self.input is None or state is None or self.learning or not made_from_codes(self.executing, self.input):
             return self.from_values(x, *rest)
@@ -120,10 +187,15 @@ class QuantLayer(nn.Module):
         """Weights and bias in use, in the inner layer's shape."""
         state = self.state()
         if state is None:
-            return self.inner.weight, self.inner.bias
+            return self._float_weights()
         if self.learning:
             return learnable(state.grid(), self.rows).view_as(self.inner.weight), self.inner.bias
         return state.values().view_as(self.inner.weight), state.bias
+
+    def _float_weights(self) -> tuple[Tensor, Tensor | None]:
+        if self.folded:
+            return self.inner.weight, self.inner.bias
+        return self.rows.view_as(self.inner.weight), self.float_bias
 
     def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
         """The inner layer with other weights."""

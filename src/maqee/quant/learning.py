@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from maqee.quant.coded import GAIN_RATE, GridModule, WeightState, rounded_state
+from maqee.quant.coded import GAIN_RATE, FittedWidth, GridModule, WeightState, rounded_state
+from maqee.quant.grids import same_range
 from maqee.quant.layer import QuantLayer
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
@@ -35,6 +36,7 @@ def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
             continue
         if not layer.trained:
             layer.inner.weight.copy_(_latent(layer, state).view_as(layer.inner.weight))
+            layer.folded = True
             if state.bias is not None:
                 layer.inner.bias = nn.Parameter(state.bias.clone())
         layer.learning = True
@@ -68,6 +70,7 @@ def finish_learning(quantized: QuantizedModel) -> None:
         if grid.gain is not None:
             grid.scale.mul_(torch.exp(GAIN_RATE * grid.gain))
             grid.gain = None
+    _derive_other_widths(quantized)
 
 
 def drop_learning(quantized: QuantizedModel) -> None:
@@ -92,6 +95,30 @@ def _fresh_state(layer: QuantLayer, bits: int) -> WeightState:
     """Latent weights at another width: steps are fitted again, as the paper does for blocks whose bits change."""
     rows = layer.rows
     return rounded_state(rows, quantile_grid(rows, bits, REPQ_QUANTILES), None, layer.inner.bias)
+
+
+def _derive_other_widths(quantized: QuantizedModel) -> None:
+    """Other activation widths of what was trained: the same range with more or fewer points, the same weights.
+
+    The norms in front have learnt for the width in use; the others take them as they are.
+    """
+    for name, layer in quantized.layers.items():
+        if layer.input is None or layer.state() is None:
+            continue
+        used = layer.width
+        used.norm = used.ratio = used.bias = None
+        for bits in quantized.act_widths(name):
+            if bits is not None and bits != layer.input_bits:
+                other = FittedWidth()
+                other.input, other.states = GridModule(same_range(layer.input.grid, bits)), used.states
+                layer.fitted[str(bits)] = other
+    for name, attend in quantized.attends.items():
+        for bits in quantized.act_widths(name):
+            if bits is not None and bits != attend.bits:
+                grids = {
+                    operand: GridModule(same_range(grid.grid, bits)) for operand, grid in attend.all_grids().items()
+                }
+                attend.fitted[str(bits)] = nn.ModuleDict(grids)
 
 
 def _grids(quantized: QuantizedModel) -> list[GridModule]:

@@ -25,6 +25,7 @@ _FED_BY_NORM = (
     (r"(?<=\.)reduction$", "norm"),
     (r"(?<=\.)projections\.(\d+)$", r"norms.\1"),
 )
+_LAYER_NAMES = {"qkv": "qkv", "attend": "attention", "proj": "projection", "fc1": "fc1", "fc2": "fc2"}
 
 
 class Place(NamedTuple):
@@ -36,6 +37,8 @@ class Place(NamedTuple):
         block: 1-based number of the block, 0 outside of blocks.
         norm: name of the LayerNorm that feeds this layer and nothing else; empty if there is none.
         attention: whether it is an attention product and not a layer with weights.
+        layer: of a block, which of its layers it is, as `maqee.widths.LAYERS` names them; else empty.
+        head: number of the exit head it belongs to, from 0; -1 outside of heads.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Place(NamedTuple):
     block: int
     norm: str
     attention: bool
+    layer: str = ""
+    head: int = -1
 
 
 def find_places(model: nn.Module) -> list[Place]:
@@ -61,7 +66,18 @@ def find_places(model: nn.Module) -> list[Place]:
             continue
         match = re.search(r"(?:^|\.)blocks\.(\d+)\.", name) if role == "block" else None
         block = int(match[1]) + 1 if match else 0
-        places.append(Place(name, role, block, _feeding_norm(name, modules), isinstance(module, Attend)))
+        head = re.search(r"(?:^|\.)heads\.(\d+)\.", name) if role == "head" else None
+        places.append(
+            Place(
+                name=name,
+                role=role,
+                block=block,
+                norm=_feeding_norm(name, modules),
+                attention=isinstance(module, Attend),
+                layer=_LAYER_NAMES[name.rpartition(".")[2]] if role == "block" else "",
+                head=int(head[1]) if head else -1,
+            )
+        )
     return places
 
 

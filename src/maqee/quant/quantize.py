@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
+from maqee.quant.fit_widths import fitting_widths
 from maqee.quant.methods import methods
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import check_finite
@@ -29,6 +30,8 @@ def quantize(
     for name, parameter in model.named_parameters():
         check_finite(parameter, f"The model's {name}")
     quantized = QuantizedModel(model, method, settings or QuantSettings())
-    fit(quantized, images)
+    with fitting_widths(quantized) as widths:
+        for _ in widths:
+            fit(quantized, images)
     quantized.check_applied()
     return quantized

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
 from maqee.quant.places import Place, find_places
 from maqee.quant.settings import FLOAT, Bits, QuantSettings
+from maqee.widths import FULL, LAYERS, BitPair, BitSettings, BlockWidths
 
 OnLayer = Callable[[QuantLayer, Tensor], None]
 OnOperand = Callable[[QuantAttend, str, Tensor], None]
@@ -53,6 +55,7 @@ class QuantizedModel:
         self.settings = settings
         self.places = {place.name: place for place in find_places(self.model)}
         self._check_overrides()
+        self.fitting: int | None = None  # activation width that a method is fitting
         self.layers: dict[str, QuantLayer] = {}
         self.attends: dict[str, QuantAttend] = {}
         for place in self.places.values():
@@ -70,25 +73,42 @@ class QuantizedModel:
         parent_name, _, child = place.name.rpartition(".")
         parent = self.model.get_submodule(parent_name)
         if place.attention:
-            self.attends[place.name] = QuantAttend(place.name)
+            self.attends[place.name] = QuantAttend(place.name, asked.activations)
             setattr(parent, child, self.attends[place.name])
         else:
-            inner = getattr(parent, child)
-            self.layers[place.name] = QuantLayer(inner, place.name)
-            setattr(parent, child, self.layers[place.name])
+            layer = QuantLayer(getattr(parent, child), place.name, asked.activations)
+            if place.norm:
+                layer.norm = (self.model.get_submodule(place.norm),)  # type: ignore[assignment]
+            self.layers[place.name] = layer
+            setattr(parent, child, layer)
 
     def asked(self, name: str) -> Bits:
-        """Bits that were asked for a layer or attention product."""
-        return self.settings.asked(self.places[name])
+        """Bits that were asked for a layer or attention product; while fitting, those it is fitted at."""
+        asked = self.settings.asked(self.places[name])
+        return Bits(asked.weights, self.fitting) if self.fitting and self.switches(name) else asked
+
+    def switches(self, name: str) -> bool:
+        """Whether the widths of a layer can be changed afterwards."""
+        return self.settings.switches(self.places[name])
+
+    def begin_width(self, bits: int) -> None:
+        """Make room for what is fitted next, with this activation width in everything that can be switched."""
+        self.fitting = bits
+        for name, module in (*self.layers.items(), *self.attends.items()):
+            module.begin_width(self.asked(name).activations)
 
     def widths(self, name: str) -> tuple[int, ...]:
-        """Weight bits a layer is fitted for: all widths inside blocks, the one asked elsewhere."""
-        place, bits = self.places[name], self.asked(name).weights
+        """Weight bits a layer is fitted for: all widths where they can be switched, the one asked elsewhere."""
+        bits = self.settings.asked(self.places[name]).weights
         if bits is None:
             return ()
-        if place.role == "block" and not self.settings.overridden(place):
-            return self.settings.all_widths
-        return (bits,)
+        return self.settings.all_widths if self.switches(name) else (bits,)
+
+    def act_widths(self, name: str) -> tuple[int | None, ...]:
+        """Activation bits a layer or attention product is fitted for."""
+        if self.switches(name):
+            return self.settings.all_act_widths
+        return (self.settings.asked(self.places[name]).activations,)
 
     def norm_before(self, name: str) -> nn.LayerNorm | None:
         """The norm that feeds a layer and nothing else."""
@@ -102,44 +122,76 @@ class QuantizedModel:
         """Number of blocks."""
         return max(place.block for place in self.places.values())
 
-    def block_layers(self, block: int) -> list[QuantLayer]:
-        """Layers of a block whose width can be changed."""
+    def block_modules(self, block: int) -> list[QuantLayer | QuantAttend]:
+        """Layers and attention products of a block whose widths can be changed."""
         if not 1 <= block <= self.depth:
             raise MaqeeError(f"There is no block {block}: blocks go from 1 to {self.depth}.")
-        places = [self.places[name] for name in self.layers]
-        return [self.layers[p.name] for p in places if p.block == block and not self.settings.overridden(p)]
+        named = (*self.layers.items(), *self.attends.items())
+        return [module for name, module in named if self.places[name].block == block and self.switches(name)]
 
-    def set_bits(self, block: int, bits: int) -> None:
-        """Switch a block's weights to another width that was fitted: a look-up, nothing else is touched."""
-        for layer in self._check_fitted(block, bits):  # all or none
-            layer.set_bits(bits)
+    def set_bits(self, block: int, weights: int, activations: int | None = None) -> None:
+        """Switch a block to other widths that were fitted: a look-up, nothing else is touched.
 
-    def set_block_bits(self, bits: Sequence[int]) -> None:
-        """Switch all blocks."""
-        if len(bits) != self.depth:
-            raise MaqeeError(f"There are {len(bits)} bit-widths for {self.depth} blocks: give {self.depth}.")
-        for block, width in enumerate(bits, start=1):  # all or none
-            self._check_fitted(block, width)
-        for block, width in enumerate(bits, start=1):
-            self.set_bits(block, width)
+        Args:
+            block: counted from 1.
+            weights: bits of the weights of its layers.
+            activations: bits of their inputs and of the operands of attention; as they are when left out.
+        """
+        modules = self.block_modules(block)
+        self._switch([(module, (weights, activations or _input_bits(module) or 0)) for module in modules])
 
-    def _check_fitted(self, block: int, bits: int) -> list[QuantLayer]:
-        """The layers of a block, if all of them have weights at this width."""
-        layers = self.block_layers(block)
-        for layer in layers:
-            layer.check_fitted(bits)
-        return layers
+    def set_widths(self, widths: BitSettings) -> None:
+        """Switch everything that can be switched; what cannot keeps its widths."""
+        if widths.depth != self.depth:
+            raise MaqeeError(f"There are widths for {widths.depth} blocks, and the model has {self.depth}.")
+        named = (*self.layers.items(), *self.attends.items())
+        self._switch([(module, _pair(widths, self.places[name])) for name, module in named if self.switches(name)])
+
+    def _switch(self, wanted: list[tuple[QuantLayer | QuantAttend, BitPair]]) -> None:
+        """All or none."""
+        for module, (weights, activations) in wanted:
+            if isinstance(module, QuantAttend):
+                module.check_fitted(activations)
+            else:
+                module.check_fitted(weights, activations)
+        for module, (weights, activations) in wanted:
+            if isinstance(module, QuantAttend):
+                module.switch(activations)
+            else:
+                module.switch(weights, activations)
 
     @property
-    def block_bits(self) -> tuple[int, ...]:
-        """Weight bits of every block."""
-        widths = []
-        for block in range(1, self.depth + 1):
-            found = {layer.bits for layer in self.block_layers(block)}
-            if len(found) != 1 or None in found:
-                raise MaqeeError(f"Block {block} has no single width: its layers have {sorted(map(str, found))} bits.")
-            widths.append(next(width for width in found if width is not None))
-        return tuple(widths)
+    def bit_settings(self) -> BitSettings:
+        """Widths in use, as the cost model and plans have them; float counts as 32 bits."""
+        blocks = [dict.fromkeys(LAYERS, FULL) for _ in range(self.depth)]
+        heads: dict[int, BitPair] = {}
+        usual = Bits(self.settings.weight_bits, self.settings.act_bits)
+        parts: dict[str, BitPair] = {"patch": FULL, "classifier": FULL, "merge": _counted(usual)}
+        for place in self.places.values():
+            pair = self._pair_in_use(place)
+            if place.role == "block":
+                blocks[place.block - 1][place.layer] = pair
+            elif place.role == "head":
+                if not place.attention and not self.settings.overridden(place):
+                    heads.setdefault(place.head, pair)
+            else:
+                parts[place.role] = pair
+        listed = tuple(heads[index] for index in sorted(heads))
+        return BitSettings(
+            blocks=tuple(BlockWidths(**block) for block in blocks),
+            head=listed[0] if listed else _counted(self.settings.heads or usual),
+            heads=listed if len(set(listed)) > 1 else (),
+            **parts,
+        )
+
+    def _pair_in_use(self, place: Place) -> BitPair:
+        if place.name in self.attends:
+            bits = self.attends[place.name].bits or 32
+            return bits, bits
+        if place.name not in self.layers:
+            return FULL
+        layer = self.layers[place.name]
+        return layer.bits or 32, layer.input_bits or 32
 
     def table(self) -> list[Row]:
         """Every layer that could be quantized: with which grid, which bits were asked, and which it got."""
@@ -154,7 +206,8 @@ class QuantizedModel:
             if len(grids) < len(QuantAttend.OPERANDS):
                 widths.append("float")
             shown = "/".join(f"{bits}x{bits}" if bits != "float" else bits for bits in widths)
-            wanted = f"{asked.activations}x{asked.activations}"
+            bits = self.attends[place.name].bits
+            wanted = f"{bits}x{bits}" if self.switches(place.name) else f"{asked.activations}x{asked.activations}"
             return Row(place.name, place.role, kinds or "float", wanted, shown)
         if place.name not in self.layers:
             return Row(place.name, place.role, "float", "float" if place.attention else str(asked), "float")
@@ -164,8 +217,8 @@ class QuantizedModel:
         inputs = "float" if layer.input is None else layer.input.kind
         got_bits = Bits(layer.bits, layer.input.bits if layer.input is not None else None)
         wanted_bits = asked
-        if place.role == "block" and layer.bits in self.widths(place.name):
-            wanted_bits = Bits(layer.bits, asked.activations)  # blocks are switched on purpose
+        if self.switches(place.name) and layer.bits in self.widths(place.name):
+            wanted_bits = Bits(layer.bits, layer.input_bits)  # widths are switched on purpose
         return Row(place.name, place.role, f"weights {weights}; input {inputs}", str(wanted_bits), str(got_bits))
 
     def check_applied(self) -> None:
@@ -176,8 +229,11 @@ class QuantizedModel:
                     f"{row.layer} was to get {row.asked} bits and got {row.got}: {self.method} cannot do that."
                 )
         for name, layer in self.layers.items():
-            if missing := [bits for bits in self.widths(name) if str(bits) not in layer.states]:
-                raise MaqeeError(f"{name} was to be fitted at {missing[0]} bits as well: {self.method} cannot do that.")
+            for bits, input_bits in itertools.product(self.widths(name), self.act_widths(name)):
+                layer.check_fitted(bits, input_bits)
+        for name, attend in self.attends.items():
+            for input_bits in self.act_widths(name):
+                attend.check_fitted(input_bits)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -214,3 +270,21 @@ class QuantizedModel:
         finally:
             for module, enabled in zip(modules, before, strict=True):
                 module.enabled = enabled
+
+
+def _pair(widths: BitSettings, place: Place) -> BitPair:
+    """What settings say of a layer or attention product."""
+    if place.role == "block":
+        return widths.blocks[place.block - 1][LAYERS.index(place.layer)]
+    if place.role == "head":
+        return widths.heads[place.head] if widths.heads else widths.head
+    return {"patch": widths.patch, "classifier": widths.classifier, "merge": widths.merge}[place.role]
+
+
+def _input_bits(module: QuantLayer | QuantAttend) -> int | None:
+    return module.bits if isinstance(module, QuantAttend) else module.input_bits
+
+
+def _counted(bits: Bits) -> BitPair:
+    """Widths for the cost model, where float is 32."""
+    return bits.weights or 32, bits.activations or 32

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maqee.errors import MaqeeError
 from maqee.quant.grids import check_bits
-from maqee.quant.places import Place
+from maqee.quant.places import Place, Role
 
 Width = int | None  # None is float
 
@@ -35,7 +35,9 @@ class QuantSettings:
     Attributes:
         weight_bits: of the blocks' linear layers, to begin with.
         act_bits: of all activations in blocks, heads and mergings, and of both attention products.
-        widths: weight bits that every block can be switched to afterwards.
+        widths: weight bits that what can be switched (`switched`) can have afterwards, beside `weight_bits`.
+        act_widths: activation bits, likewise, beside `act_bits`.
+        switched: parts whose widths can be changed afterwards.
         patch: bits of the patch embedding; float by default, as the paper counts it.
         classifier: bits of the final classifier; likewise.
         heads: bits of exit heads; (weight_bits, act_bits) when left out.
@@ -47,6 +49,8 @@ class QuantSettings:
     weight_bits: int = 4
     act_bits: int = 4
     widths: tuple[int, ...] = ()
+    act_widths: tuple[int, ...] = ()
+    switched: tuple[Role, ...] = ("block",)
     patch: Bits = FLOAT
     classifier: Bits = FLOAT
     heads: Bits | None = None
@@ -56,8 +60,9 @@ class QuantSettings:
     def __post_init__(self) -> None:
         for name in ("weight_bits", "act_bits"):
             _check_width(name, getattr(self, name))
-        for width in self.widths:
-            _check_width("widths", width)
+        for name in ("widths", "act_widths"):
+            for width in getattr(self, name):
+                _check_width(name, width)
         for name in ("patch", "classifier", "heads"):
             _check_pair(name, getattr(self, name) or FLOAT)
         for pattern, bits in self.overrides:
@@ -70,8 +75,13 @@ class QuantSettings:
 
     @property
     def all_widths(self) -> tuple[int, ...]:
-        """Widths that are fitted for every block."""
+        """Weight bits that are fitted for everything that can be switched."""
         return tuple(sorted({self.weight_bits, *self.widths}))
+
+    @property
+    def all_act_widths(self) -> tuple[int, ...]:
+        """Activation bits that are fitted for everything that can be switched."""
+        return tuple(sorted({self.act_bits, *self.act_widths}))
 
     def asked(self, place: Place) -> Bits:
         """Bits of a layer (of an attention product only the activations matter)."""
@@ -84,6 +94,10 @@ class QuantSettings:
     def overridden(self, place: Place) -> bool:
         """Whether an override fixes the layer's bits."""
         return any(re.search(pattern, place.name) for pattern, _ in self.overrides)
+
+    def switches(self, place: Place) -> bool:
+        """Whether the widths of a layer can be changed afterwards."""
+        return place.role in self.switched and self.asked(place) != FLOAT and not self.overridden(place)
 
 
 def parse_override(text: str) -> tuple[str, Bits]:

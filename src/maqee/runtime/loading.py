@@ -56,8 +56,8 @@ def _load_compressed(folder: Path) -> ReadyModel:
     model = quantized.model
     if not isinstance(model, EarlyExitModel) or model.positions != plan.exit_blocks:
         raise MaqeeError(f"{folder}: {PLAN} and {CONFIG} do not belong together: copy the whole folder again.")
-    if quantized.block_bits != plan.bits:
-        raise MaqeeError(f"{folder}: {PLAN} has bits {plan.bits}, the model {quantized.block_bits}: copy it again.")
+    if quantized.bit_settings != plan.bits:
+        raise MaqeeError(f"{folder}: {PLAN} and the model have different bits: copy the whole folder again.")
     model.use_confidence(tasks[plan.task].confidence)
     stored = Preprocessing.from_json(read_json(folder / PREPROCESSING), str(folder / PREPROCESSING))
     model.backbone.preprocessing = stored

@@ -93,6 +93,7 @@ def load_quantized(folder: Path, build: Build = plain_network) -> QuantizedModel
         restore_layer(layer, spec.layers[name], tensors, weights)
     for name, attend in quantized.attends.items():
         described = spec.attention[name]
+        attend.begin_width(next((grid.bits for grid in described.values()), None))
         for operand in (operand for operand in QuantAttend.OPERANDS if operand in described):
             attend.grids[operand] = restore_grid(f"{name}.{operand}", described[operand], tensors)
     return quantized
@@ -184,11 +185,12 @@ def _check_description(shape: QuantizedModel, spec: Spec, source: str) -> None:
             raise MaqeeError(f"{source}: key {f'{key}.{wrong[0]}'!r:.120} {word}.")
     for name, layer in shape.layers.items():
         described, own = spec.layers[name], list(layer.inner.weight.shape)
-        asked, key = shape.asked(name), f"layers.{name}"
+        key = f"layers.{name}"
         _equal(described.shape, own, f"{key}.shape", source)
         if described.weights is not None and described.weights.bits not in shape.widths(name):
             raise MaqeeError(f"{source}: key '{key}.weights.bits' is not among the widths {shape.widths(name)}.")
-        _equal(described.input.bits if described.input else None, asked.activations, f"{key}.input.bits", source)
+        found = described.input.bits if described.input else None
+        _among(found, shape.act_widths(name), f"{key}.input.bits", source)
         if described.input is not None and described.input.channels is not None:
             _equal(described.input.channels, own[1], f"{key}.input.channels", source)
     for name, operands in spec.attention.items():
@@ -196,13 +198,20 @@ def _check_description(shape: QuantizedModel, spec: Spec, source: str) -> None:
             key = f"attention.{name}.{operand}"
             if operand not in QuantAttend.OPERANDS:
                 raise MaqeeError(f"{source}: unexpected key {key!r:.120}.")
-            _equal(grid.bits, shape.asked(name).activations, f"{key}.bits", source)
+            _among(grid.bits, shape.act_widths(name), f"{key}.bits", source)
+            _equal(grid.bits, next(iter(operands.values())).bits, f"{key}.bits", source)
             _equal(grid.channels, None, f"{key}.channels", source)
 
 
 def _equal(found: object, wanted: object, key: str, source: str) -> None:
     if found != wanted:
         raise MaqeeError(f"{source}: key {key!r} is {found!r:.60}, expected {wanted!r}.")
+
+
+def _among(found: object, allowed: tuple[object, ...], key: str, source: str) -> None:
+    if found not in allowed:
+        shown = " or ".join(map(str, allowed))
+        raise MaqeeError(f"{source}: key {key!r} is {found!r:.60}, expected {shown}.")
 
 
 def _write(path: Path, data: bytes) -> None:

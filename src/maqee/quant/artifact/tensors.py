@@ -158,8 +158,9 @@ def restore_layer(layer: QuantLayer, spec: LayerSpec, tensors: Mapping[str, Tens
     """Fill a fresh layer; its float weights become those that the codes stand for."""
     name = layer.name
     bias = tensors[f"{name}.bias"] if spec.bias else None
+    layer.begin_width(spec.input.bits if spec.input is not None else None)
     if spec.input is not None:
-        layer.input = restore_grid(f"{name}.input", spec.input, tensors)
+        layer.set_input(restore_grid(f"{name}.input", spec.input, tensors))
     if spec.weights is None:
         weight = tensors[f"{name}.weight"]
     else:

@@ -37,9 +37,9 @@ def fit_input(layer: QuantLayer, x: Tensor, bits: int, channels: bool) -> None:
     check_finite(x, f"The input of {layer.name}")
     if channels:
         rows = quantile_grid(by_channel(x), bits)
-        layer.input = GridModule(UniformGrid(bits, rows.scale.flatten(), rows.zero.flatten()))
+        layer.set_input(GridModule(UniformGrid(bits, rows.scale.flatten(), rows.zero.flatten())))
     else:
-        layer.input = GridModule(scalar(quantile_grid(whole(x), bits)))
+        layer.set_input(GridModule(scalar(quantile_grid(whole(x), bits))))
 
 
 def fit_weights(layer: QuantLayer, widths: Sequence[int], quantiles: Sequence[float] = REPQ_QUANTILES) -> None:
@@ -73,7 +73,8 @@ def reparameterize(layer: QuantLayer, norm: nn.LayerNorm, integer_zeros: bool) -
         inner.bias = nn.Parameter(torch.zeros_like(correction))
     inner.bias.sub_(correction)
     inner.weight.mul_(ratio)
-    layer.input = GridModule(UniformGrid(grid.bits, common_scale, common_zero))
+    layer.set_input(GridModule(UniformGrid(grid.bits, common_scale, common_zero)))
+    layer.note_moved(ratio)
 
 
 def fit_operand(quantized: QuantizedModel, attend: QuantAttend, operand: str, x: Tensor) -> None:

@@ -37,9 +37,9 @@ def fit_mptq(quantized: QuantizedModel, images: Tensor) -> None:
         if asked.activations is not None:
             check_finite(x, f"The input of {layer.name}")
             if quantized.norm_before(layer.name) is not None:
-                layer.input = GridModule(centred_grid(x, asked.activations))
+                layer.set_input(GridModule(centred_grid(x, asked.activations)))
             elif layer.name.endswith("mlp.fc2"):
-                layer.input = GridModule(gelu_grid(x, asked.activations))
+                layer.set_input(GridModule(gelu_grid(x, asked.activations)))
             else:
                 fit_input(layer, x, asked.activations, channels=False)
         fit_weights(layer, quantized.widths(layer.name))
@@ -91,6 +91,7 @@ def shift_and_scale(layer: QuantLayer, norm: nn.LayerNorm, low: Tensor, high: Te
     inner.weight.mul_(scale)
     norm.bias.sub_(shift).div_(scale)
     norm.weight.div_(scale)
+    layer.note_moved(scale)
 
 
 def centred_grid(x: Tensor, bits: int) -> UniformGrid:

@@ -21,7 +21,7 @@ def fit_rtn(quantized: QuantizedModel, images: Tensor) -> None:
         asked = quantized.asked(layer.name)
         if asked.activations is not None:
             check_finite(x, f"The input of {layer.name}")
-            layer.input = GridModule(scalar(minmax_grid(whole(x), asked.activations)))
+            layer.set_input(GridModule(scalar(minmax_grid(whole(x), asked.activations))))
         rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
         for bits in quantized.widths(layer.name):
             layer.add_state(rounded_state(rows, minmax_grid(rows, bits), None, layer.inner.bias))

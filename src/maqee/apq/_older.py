@@ -1,0 +1,51 @@
+"""Plans and traces from before widths were pairs by layer: weight bits of every block, one activation width for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_SAME = ("patch", "classifier", "head", "merge")
+
+
+def current_plan(values: dict[str, Any]) -> dict[str, Any]:
+    """A plan's values as they are written now; values that are not of the older kind stay as they are."""
+    other = values.get("other_bits")
+    if not isinstance(other, dict):
+        return values
+    kept = {name: value for name, value in values.items() if name != "other_bits"}
+    history = values.get("history", [])
+    kept["history"] = [_current_step(step, other) for step in history] if isinstance(history, list) else history
+    kept["budget"] = _as_before(values.get("budget"), {"target_on": "calibration"})
+    kept["options"] = _as_before(values.get("options"), {"bits": "weights", "candidates": "grid", "objective": "paper"})
+    return {**kept, "bits": _settings(values.get("bits"), other)}
+
+
+def current_trace(values: dict[str, Any]) -> dict[str, Any]:
+    """The same for what a trace holds beside its arrays."""
+    bits = values.get("bits")
+    if not isinstance(bits, dict) or "weights" not in bits:
+        return values
+    return {**values, "bits": _settings(bits["weights"], bits)}
+
+
+def _current_step(step: Any, other: Mapping[str, Any]) -> Any:
+    """A step of the history; damaged ones are for the reader to complain about."""
+    position = step.get("position") if isinstance(step, dict) else None
+    if not isinstance(position, dict):
+        return step
+    return {**step, "position": {**position, "bits": _settings(position.get("bits"), other)}}
+
+
+def _settings(weights: Any, other: Mapping[str, Any]) -> Any:
+    """Settings by layer from weight bits by block; what is no list of them stays as it is."""
+    if not isinstance(weights, list):
+        return weights
+    activations = other.get("activations")
+    blocks = [[[bits, activations], [activations] * 2, *[[bits, activations]] * 3] for bits in weights]
+    return {"blocks": blocks, **{name: other[name] for name in _SAME if name in other}}
+
+
+def _as_before(values: Any, meant: Mapping[str, Any]) -> Any:
+    """What a file did not say because there was no choice yet."""
+    return {**meant, **values} if isinstance(values, dict) else values
