@@ -16,6 +16,29 @@ Value = TypeVar("Value")
 # For `__pydantic_config__` of dataclasses that are stored: no key more and no infinities.
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+# Keys that plans and searches did not have at first, with what they meant without: not always today's default.
+_MEANT: dict[str, dict[str, Any]] = {
+    "budget": {"target_on": "calibration", "drop_from": "float"},
+    "options": {"objective": "paper", "bsr_scale": "none"},
+    "scales": {"bsr": 1.0},
+    "expected": {"metric_error": None, "bops_error": None},
+}
+
+
+def with_what_was_meant(values: dict[str, Any]) -> dict[str, Any]:
+    """The sections of a stored plan or search with keys filled in that are newer than the file."""
+    sections = {name: values[name] for name in _MEANT if isinstance(values.get(name), dict)}
+    return {**values, **{name: {**_MEANT[name], **section} for name, section in sections.items()}}
+
+
+def without_what_was_meant(values: dict[str, Any]) -> dict[str, Any]:
+    """What to store: newer keys only where they say something new, so that an old file stays the same text."""
+    kept = dict(values)
+    for name, meant in _MEANT.items():
+        if isinstance(section := values.get(name), dict):
+            kept[name] = {key: value for key, value in section.items() if key not in meant or value != meant[key]}
+    return kept
+
 
 def from_json(kind: type[Value], values: Any, source: Path | str) -> Value:
     """Build a frozen dataclass from JSON values; what does not fit is an error that names the file and the key."""
@@ -44,4 +67,4 @@ def check_format(values: Any, kind: str, version: int, source: Path | str) -> di
             f"{source}: version: this maqee reads version {version} of a {kind}, the file has "
             f"{values.get('version')!r}: write it again with this maqee."
         )
-    return {key: value for key, value in values.items() if key not in ("format", "version")}
+    return with_what_was_meant({key: value for key, value in values.items() if key not in ("format", "version")})

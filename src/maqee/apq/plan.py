@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from maqee.apq._stored import STRICT, check_format, from_json
+from maqee.apq._stored import STRICT, check_format, from_json, without_what_was_meant
 from maqee.apq.budget import Budget
 from maqee.apq.control.guarantee import Guarantee
 from maqee.apq.cost import BitPair, BitSettings, BlockBits
@@ -123,7 +123,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Canonical JSON: equal plans give equal bytes."""
-        values = asdict(self)
+        values = without_what_was_meant(asdict(self))
         for name in ("expected", "guarantee"):
             if values[name] is None:
                 del values[name]

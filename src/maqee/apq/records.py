@@ -43,6 +43,8 @@ class Expected:
         bops: expected bit operations of one sample.
         mean_exit: mean block after which samples leave.
         folds: parts that the samples were split into.
+        metric_error: standard error of the metric, from the spread over samples; None if it was not measured.
+        bops_error: likewise of the bit operations.
     """
 
     __pydantic_config__ = STRICT
@@ -51,13 +53,16 @@ class Expected:
     bops: float
     mean_exit: float
     folds: int
+    metric_error: float | None = None
+    bops_error: float | None = None
 
 
 @dataclass(frozen=True)
 class Scales:
     """What the terms are divided by before they are added: measured once, so that differences keep their meaning.
 
-    BSR needs none, it is a share already. `cost` is in BOPs. The margins of BSR at every exit, `tau`, are fixed too.
+    BSR is a share already and is divided only on demand. `cost` is in BOPs. The margins of BSR at every exit, `tau`,
+    are fixed too.
     """
 
     __pydantic_config__ = STRICT
@@ -67,6 +72,7 @@ class Scales:
     sqnr: float = 1.0
     cost: float = 1.0
     tau: tuple[float, ...] = ()
+    bsr: float = 1.0
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from maqee.apq._stored import STRICT, check_format, from_json
+from maqee.apq._stored import STRICT, check_format, from_json, without_what_was_meant
 from maqee.apq.budget import Budget
 from maqee.apq.cost import BlockBits
 from maqee.apq.options import SearchOptions
@@ -47,7 +47,7 @@ class SearchState:
 
     def to_json(self) -> str:
         """Canonical JSON."""
-        return to_json({"format": "maqee-search", "version": VERSION, **asdict(self)})
+        return to_json({"format": "maqee-search", "version": VERSION, **without_what_was_meant(asdict(self))})
 
     @classmethod
     def from_json(cls, text: str, source: str = "search state") -> SearchState:
