@@ -138,10 +138,18 @@ class ExitProblem:
         return float(self.limit.excess(spent)), total
 
     def priced(self, value: Floats) -> ExitProblem:
-        """The same samples with other values and without a limit; what was sorted once stays sorted."""
-        other = replace(self, value=value, limit=None)
-        sorted_once = ("orders", "boundary_orders", "quantiles", "turning_points")
-        other.__dict__.update({name: self.__dict__[name] for name in sorted_once if name in self.__dict__})
+        """The same samples with other values and without a limit."""
+        return self._sorted_already(replace(self, value=value, limit=None))
+
+    def bounded(self, bound: float) -> ExitProblem:
+        """The same problem with another bound of its limit."""
+        assert self.limit is not None
+        return self._sorted_already(replace(self, limit=replace(self.limit, bound=bound)))
+
+    def _sorted_already(self, other: ExitProblem) -> ExitProblem:
+        """Hand on what depends on confidences alone, or sorting would take longer than searching."""
+        kept = ("orders", "boundary_orders", "quantiles", "turning_points")
+        other.__dict__.update({name: getattr(self, name) for name in kept})
         return other
 
     def _near(self, index: int, threshold: float, taken: NDArray[np.intp]) -> float:

@@ -91,6 +91,42 @@ def better(one: Found, other: Found) -> bool:
 
 
 @dataclass(frozen=True)
+class FoldOutcome:
+    """What was chosen on all samples but one part of them, and what it does on that part.
+
+    Sums, not means, so that parts can be added up.
+
+    Attributes:
+        thresholds: chosen on the other parts.
+        excess: how far the limit is missed there.
+        objective: what is achieved there.
+        samples: of the part that did not choose.
+        metric_sum: their task metric, added up.
+        metric_square_sum: its squares.
+        bops_sum: their bit operations.
+        bops_square_sum: the squares of these.
+        exit_block_sum: the blocks after which they leave.
+    """
+
+    __pydantic_config__ = STRICT
+
+    thresholds: tuple[float, ...]
+    excess: float
+    objective: float
+    samples: int
+    metric_sum: float
+    metric_square_sum: float
+    bops_sum: float
+    bops_square_sum: float
+    exit_block_sum: float
+
+    def beats(self, other: FoldOutcome) -> bool:
+        """Whether this is the better choice by what the samples that chose can tell."""
+        mine, theirs = (Found(outcome.thresholds, outcome.excess, outcome.objective) for outcome in (self, other))
+        return better(mine, theirs)
+
+
+@dataclass(frozen=True)
 class Position:
     """An allocation with its policy, and what they achieve.
 

@@ -105,16 +105,9 @@ def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, can
 
 
 def sweep(problem: ExitProblem, found: Found, candidates: Candidates) -> Found:
-    """Each exit once, in order. A threshold moves only if the policy, evaluated afresh, is better."""
+    """Each exit once, in order."""
     for index in range(problem.exits):
-        values = candidates(problem, index, found.thresholds[index])
-        scan = scan_exit(problem, found.thresholds, index, values)
-        # Among equals the highest: where the record cannot tell, stay careful.
-        best = values.size - 1 - int(np.lexsort((scan.objective[::-1], scan.excess[::-1]))[0])
-        moved = (*found.thresholds[:index], float(values[best]), *found.thresholds[index + 1 :])
-        trial = evaluated(problem, moved)
-        if better(trial, found):
-            found = trial
+        found = _move_one(problem, found, index, candidates)
     return found
 
 
@@ -123,12 +116,27 @@ def coordinate_search(
 ) -> Found:
     """Sweeps until nothing moves. The objective never rises on the way; the end is a local optimum."""
     found = evaluated(problem, start)
+    still = 0  # exits looked at since the last one moved: that one is best as it is
     for _ in range(_MAX_SWEEPS):
-        after = sweep(problem, found, candidates)
-        if after.thresholds == found.thresholds:
-            break
-        found = after
+        for index in range(problem.exits):
+            after = _move_one(problem, found, index, candidates)
+            still = still + 1 if after.thresholds == found.thresholds else 1
+            found = after
+            if still >= problem.exits:
+                return found
     return found
+
+
+def _move_one(problem: ExitProblem, found: Found, index: int, candidates: Candidates) -> Found:
+    """The best threshold of one exit. It moves only if the policy, evaluated afresh, is better."""
+    values = candidates(problem, index, found.thresholds[index])
+    scan = scan_exit(problem, found.thresholds, index, values)
+    # Among equals the highest: where the record cannot tell, stay careful.
+    best = float(values[values.size - 1 - int(np.lexsort((scan.objective[::-1], scan.excess[::-1]))[0])])
+    if best == found.thresholds[index]:
+        return found
+    trial = evaluated(problem, (*found.thresholds[:index], best, *found.thresholds[index + 1 :]))
+    return trial if better(trial, found) else found
 
 
 def evaluated(problem: ExitProblem, thresholds: Sequence[float]) -> Found:
