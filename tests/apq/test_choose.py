@@ -29,7 +29,7 @@ def test_more_starts_are_never_worse() -> None:
             assert not better(evaluated(problem, (NEVER,) * depth + (0.0,) * (3 - depth)), chosen)
 
 
-@pytest.mark.parametrize("asked", [{"max_drop": 0.02}, {"max_bops": 40_000.0}, {}], ids=str)
+@pytest.mark.parametrize("asked", [{"max_drop": 0.02}, {"max_bops": 90_000.0}, {}], ids=str)
 def test_crowded_confidences_are_told_apart(asked: dict[str, float]) -> None:
     """Squeezed between 0.88 and 0.96, confidences choose as well as they did; hundredths hardly choose at all."""
     wide = make_trace(600)

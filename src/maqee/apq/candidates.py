@@ -1,6 +1,6 @@
 """Which thresholds an exit may have: values worth looking at, as arrays alone.
 
-A list of candidates ascends, begins with 0 (everybody leaves) where nothing else does the same, and ends with never.
+Lists ascend from 0, where everybody leaves, to never.
 """
 
 from __future__ import annotations
