@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 from maqee.errors import MaqeeError
 from maqee.parts import Part
@@ -100,6 +100,10 @@ class BitSettings:
             pairs = {name: (bits, pair[1]) for name, pair in block._asdict().items() if name != "attention"}
             blocks.append(block._replace(**pairs))
         return replace(self, blocks=tuple(blocks))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values with the names of layers, which can be read back as they are."""
+        return {**asdict(self), "blocks": [block._asdict() for block in self.blocks]}
 
     def of(self, part: Part) -> BitPair:
         """(weight, activation) bits of a part."""

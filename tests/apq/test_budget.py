@@ -50,11 +50,27 @@ def test_the_metric_that_is_needed() -> None:
     assert Budget(min_metric=0.8).needed_metric(0.9) == 0.8
     assert Budget(max_drop=0.25).needed_metric(0.75) == 0.5
     assert Budget(max_drop=1.0).needed_metric(0.9) == 0
-    assert [Budget(**asked).asks_for_metric for asked in ({}, {"min_metric": 0.0}, {"max_drop": 0.0})] == [
-        False,
-        True,
-        True,
-    ]
+    asked = [Budget(), Budget(min_metric=0.0), Budget(max_drop=0.0)]
+    assert [budget.asks_for_metric for budget in asked] == [False, True, True]
+
+
+def test_a_drop_from_what_the_quantized_model_can_reach() -> None:
+    budget = Budget(max_drop=0.25, drop_from="quantized")
+    assert budget.needed_metric(0.9, 0.75) == 0.5
+    assert budget.needed_metric(0.9, 0.1) == 0
+    with pytest.raises(MaqeeError, match=r"^drop_from: .* give quantized_metric too"):
+        budget.needed_metric(0.9)
+    assert Budget(max_drop=0.25).needed_metric(0.75, 0.1) == 0.5
+
+
+def test_a_drop_comes_to_a_metric() -> None:
+    budget = Budget(max_drop=0.25, drop_from="quantized", average_bits=5, target_on="calibration")
+    assert budget.resolved(0.9, 0.75) == Budget(
+        min_metric=0.5, drop_from="quantized", average_bits=5, target_on="calibration"
+    )
+    assert Budget(max_drop=0.25).resolved(0.75) == Budget(min_metric=0.5)
+    for other in (Budget(), Budget(max_bops=1.0), Budget(min_metric=0.5)):
+        assert other.resolved(0.9) == other
 
 
 @pytest.mark.parametrize(
@@ -62,6 +78,15 @@ def test_the_metric_that_is_needed() -> None:
     [
         (Budget(max_drop=0.05), r"max_drop: 0.05 cannot be met at 4 bits on average: the nearest found is 0.07"),
         (Budget(min_metric=0.77), r"min_metric: 0.77 cannot be met at 4 bits on average: the nearest found is 0.75"),
+        (
+            Budget(min_metric=0.77, target_on="calibration"),
+            r"min_metric: 0.77 cannot be met .* is 0.7500; allow more bits or recovery\.",
+        ),
+        (Budget(min_metric=0.79), r"min_metric: 0.79 cannot be met .* is 0.7700, expected of new images; allow more"),
+        (
+            Budget(max_drop=0.05, drop_from="quantized"),
+            r"max_drop: 0.05 below what the quantized model can reach cannot be met .* is 0.0700, expected of new",
+        ),
         (Budget(max_bops=1000.0), r"max_bops: 1000 BOPs cannot be met .* the nearest found is 2000\."),
     ],
 )

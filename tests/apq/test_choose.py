@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from maqee.apq.choose import choose_thresholds, shared_threshold
+import numpy as np
+import pytest
+
+from maqee.apq.budget import Budget
+from maqee.apq.choose import choose_policy, choose_thresholds, shared_threshold
+from maqee.apq.figures import policy_figures
 from maqee.apq.objective import outer_problem
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import better
@@ -22,3 +27,26 @@ def test_more_starts_are_never_worse() -> None:
         assert not better(shared_threshold(problem), chosen)
         for depth in range(3):  # everybody at the same depth
             assert not better(evaluated(problem, (NEVER,) * depth + (0.0,) * (3 - depth)), chosen)
+
+
+@pytest.mark.parametrize("asked", [{"max_drop": 0.02}, {"max_bops": 90_000.0}, {}], ids=str)
+def test_crowded_confidences_are_told_apart(asked: dict[str, float]) -> None:
+    """Squeezed between 0.88 and 0.96, confidences choose as well as they did; hundredths hardly choose at all."""
+    wide = make_trace(600)
+    low, high = wide.confidence.min(), wide.confidence.max()
+    confidence = 0.88 + 0.08 * (wide.confidence.astype(np.float64) - low) / (high - low)
+    narrow = make_trace(600, confidence=confidence)
+    options = SearchOptions(use_bsr=False)
+    scales, budget = measure_scales(wide, wide, options), Budget(**asked)  # type: ignore[arg-type]
+    before, after = (choose_policy(trace, budget, scales, options) for trace in (wide, narrow))
+    assert after.objective == pytest.approx(before.objective, abs=1e-9)
+    assert policy_figures(narrow, after.thresholds).exit_mass == policy_figures(wide, before.thresholds).exit_mass
+    hundredths = choose_policy(narrow, budget, scales, SearchOptions(use_bsr=False, candidates="grid"))
+    assert hundredths.objective > after.objective + 1e-3
+
+
+def test_the_grid_stays_on_the_grid() -> None:
+    trace = make_trace(300)
+    options = SearchOptions(candidates="grid")
+    found = choose_policy(trace, Budget(max_drop=0.02), measure_scales(trace, trace, options), options)
+    assert all(round(100 * value) / 100 == value for value in found.thresholds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import pytest
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_thresholds
 from maqee.apq.figures import policy_figures
-from maqee.apq.objective import least_cost_problem, outer_problem, problem_within, with_cost_limit
+from maqee.apq.objective import (
+    best_metric_problem,
+    least_cost_problem,
+    outer_problem,
+    problem_within,
+    with_cost_limit,
+)
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import measure_scales, risk_of_blocks
 from maqee.apq.thresholds import (
@@ -25,6 +32,7 @@ from tests.apq.makers import make_trace
 _OPTIONS: list[dict[str, Any]] = [
     {}, {"pgr_samples": "all"}, {"pgr_reference": "quantized"}, {"bsr_samples": "reaching"},
     {"bsr_confidence": "quantized"}, {"use_bsr": False}, {"use_pgr": False}, {"alpha": 0.2, "lambda_outer": 2.0},
+    {"bsr_scale": "fixed"},
 ]  # fmt: skip
 
 
@@ -105,17 +113,58 @@ def test_a_limit_on_cost() -> None:
     assert policy_figures(trace, found.thresholds).bops <= most * (1 + 1e-6)
 
 
+def test_the_best_metric_within_a_cost() -> None:
+    """Against all combinations of a few thresholds: the most right answers, and the cheapest way to them."""
+    trace = make_trace(60)
+    most = 0.7 * policy_figures(trace, (NEVER,) * 3).bops
+    problem = best_metric_problem(trace, most, 123.0)
+    policies = list(product((0.0, 0.6, 0.7, 0.8, 0.9, NEVER), repeat=3))
+    figures = [policy_figures(trace, policy) for policy in policies]
+    affordable = [(-found.metric, found.bops) for found in figures if found.bops <= most]
+    best = min((problem.evaluate(policy), place) for place, policy in enumerate(policies))
+    assert best[0][0] == 0
+    assert (-figures[best[1]].metric, figures[best[1]].bops) == pytest.approx(min(affordable), abs=1e-9)
+    for policy, found in zip(policies, figures, strict=True):
+        excess, objective = problem.evaluate(policy)
+        assert excess == pytest.approx(max(found.bops - most, 0) / 123.0, rel=1e-6, abs=1e-6)
+        if excess == 0:  # all there is to spend weighs half a right answer
+            assert 0 < objective + found.metric <= 0.5 / 60 + 1e-12
+
+
 def test_a_budget_becomes_a_problem() -> None:
     trace, options = make_trace(300), SearchOptions()
     scales = measure_scales(trace, trace, options)
     thresholds = (0.7, 0.9, 0.8)
     figures = policy_figures(trace, thresholds)
     plain = outer_problem(trace, scales, options).evaluate(thresholds)
-    assert problem_within(Budget(), trace, scales, options).evaluate(thresholds) == plain
-    excess, objective = problem_within(Budget(max_bops=figures.bops / 2), trace, scales, options).evaluate(thresholds)
-    assert objective == plain[1]
-    assert excess == pytest.approx(figures.bops / 2 / scales.cost)
-    for budget, asked in ((Budget(min_metric=1.0), 1.0), (Budget(max_drop=0.0), trace.float_metric)):
-        excess, objective = problem_within(budget, trace, scales, options).evaluate(thresholds)
-        assert excess == pytest.approx(max(asked - figures.metric, 0.0), abs=1e-6)
-        assert objective == pytest.approx(figures.bops / scales.cost)
+    limited = Budget(max_bops=figures.bops / 2)
+    for how in (options, replace(options, objective="paper")):
+        assert problem_within(Budget(), trace, scales, how).evaluate(thresholds) == plain
+        excess, objective = problem_within(limited, trace, scales, how).evaluate(thresholds)
+        assert excess == pytest.approx(figures.bops / 2 / scales.cost)
+        # The tie-break: twice what may be spent weighs as much as one sample's answer.
+        wanted = plain[1] if how.objective == "paper" else 1 / 300 - figures.metric
+        assert objective == pytest.approx(wanted, abs=1e-6)
+        for budget, asked in (
+            (Budget(min_metric=1.0), 1.0),
+            (Budget(max_drop=0.0), trace.float_metric),
+            (Budget(max_drop=0.0, drop_from="quantized"), trace.full_metric),
+        ):
+            excess, objective = problem_within(budget, trace, scales, how).evaluate(thresholds)
+            assert excess == pytest.approx(max(asked - figures.metric, 0.0), abs=1e-6)
+            assert objective == pytest.approx(figures.bops / scales.cost)
+
+
+def test_what_was_sorted_stays_sorted() -> None:
+    trace = make_trace(50)
+    problem = least_cost_problem(trace, 0.7)
+    bounded, priced = problem.bounded(-0.6), problem.priced(problem.value + 1)
+    assert bounded.limit is not None
+    assert problem.limit is not None
+    assert (bounded.limit.bound, problem.limit.bound, priced.limit) == (-0.6, -0.7, None)
+    for other in (bounded, priced):
+        assert other.orders is problem.orders
+        assert other.quantiles is problem.quantiles
+    thresholds = (0.7, 0.9, 0.8)
+    assert bounded.evaluate(thresholds) == least_cost_problem(trace, 0.6).evaluate(thresholds)
+    assert priced.evaluate(thresholds)[1] == pytest.approx(problem.evaluate(thresholds)[1] + 1)

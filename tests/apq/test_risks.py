@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from maqee.apq.objective import outer_problem
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
 from maqee.apq.risks import (
     bsr,
+    decision_risk,
     exit_of_block,
     inverse_sqnr,
     margins,
@@ -22,9 +24,10 @@ from maqee.apq.risks import (
     range_deviation,
     risk_of_blocks,
 )
+from maqee.apq.thresholds import CANDIDATES
 from maqee.parts import Part
 from maqee.policy import NEVER
-from tests.apq.makers import CONFIDENCE, FLOAT_LOSS, LOSS, four_samples
+from tests.apq.makers import CONFIDENCE, FLOAT_LOSS, LOSS, four_samples, make_trace
 
 
 def test_pgr_of_those_who_leave() -> None:
@@ -95,6 +98,31 @@ def test_scales() -> None:
     assert scales.cost == 30 * 1024 + 4 * 1100 * 16 + 2 * 50 * 16
     plain = measure_scales(four_samples(), lowest, SearchOptions(normalise="none", cost_scale="none"))
     assert (plain.pgr, plain.qid, plain.sqnr, plain.cost) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_the_scale_of_bsr() -> None:
+    """Float confidences 0.6, 0.7, 0.9, 0.9 at the first exit, 0.5, 0.8, 0.5, 0.9 at the second.
+
+    Candidates are the quantized model's 0.4, 0.8, 0.9 and 0.5, 0.8, 0.9 with 0 and never. Within 0.05 of 0.9 lie two
+    at the first exit, within 0.05 of 0.5 two at the second; a margin of 0.2 reaches from 0.8 to four at the first.
+    """
+    trace, fixed = four_samples(), SearchOptions(bsr_scale="fixed")
+    assert measure_scales(trace, trace, fixed).bsr == 0.5
+    assert measure_scales(trace, trace, SearchOptions(bsr_scale="fixed", tau=0.21)).bsr == 1.0
+    assert measure_scales(trace, trace, SearchOptions()).bsr == 1.0
+    scales = Scales(bsr=0.25)
+    assert decision_risk(np.zeros(2), np.array([0.5, 0.25]), scales, fixed) == pytest.approx([0.75 * 2, 0.75])
+
+
+@pytest.mark.parametrize("candidates", ["quantiles", "grid"])
+def test_no_candidate_has_a_larger_bsr_than_its_scale(candidates: Any) -> None:
+    trace, options = make_trace(300), SearchOptions(bsr_scale="fixed", candidates=candidates)
+    problem = outer_problem(trace, Scales(tau=(0.05,) * 3), options)
+    most = 0.0
+    for index in range(3):
+        for value in CANDIDATES[candidates](problem, index, 0.5):
+            most = max(most, float(bsr(trace.float_confidence[:, :-1], (value,) * 3, 0.05)[index]))
+    assert measure_scales(trace, trace, options).bsr == most
 
 
 def test_nothing_is_divided_by_zero() -> None:

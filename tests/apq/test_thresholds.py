@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +14,15 @@ from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales, better
 from maqee.apq.thresholds import (
     GRID,
+    Candidates,
     coordinate_search,
     evaluated,
     every_candidate,
     grid_candidates,
     near_candidates,
+    quantile_candidates,
     scan_exit,
+    shared_candidates,
     sweep,
 )
 from maqee.policy import NEVER
@@ -53,9 +54,9 @@ def test_every_candidate_misses_nothing(problem: ExitProblem) -> None:
         assert best <= scan_exit(problem, thresholds, index, fine).objective.min() + 1e-12
 
 
-@given(problems(), st.sampled_from([grid_candidates, every_candidate, near_candidates(0.1)]))
+@given(problems(), st.sampled_from([grid_candidates, quantile_candidates, every_candidate, near_candidates(0.1)]))
 @settings(max_examples=60)
-def test_the_objective_never_rises(problem: ExitProblem, candidates: Any) -> None:
+def test_the_objective_never_rises(problem: ExitProblem, candidates: Candidates) -> None:
     found = evaluated(problem, (0.8, 0.8, 0.8))
     for _ in range(5):
         after = sweep(problem, found, candidates)
@@ -64,16 +65,38 @@ def test_the_objective_never_rises(problem: ExitProblem, candidates: Any) -> Non
         found = after
 
 
-@given(problems())
-@settings(max_examples=30)
-def test_the_end_is_a_local_optimum(problem: ExitProblem) -> None:
-    found = coordinate_search(problem, (0.8,) * 3)
-    for index, value in product(range(3), GRID):
-        moved = (*found.thresholds[:index], value, *found.thresholds[index + 1 :])
-        assert not better(evaluated(problem, moved), found)
+@given(problems(), st.sampled_from([grid_candidates, quantile_candidates, every_candidate]))
+@settings(max_examples=40)
+def test_the_end_is_a_local_optimum(problem: ExitProblem, candidates: Candidates) -> None:
+    found = coordinate_search(problem, (0.8,) * 3, candidates)
+    for index in range(3):
+        for value in candidates(problem, index, 0.8):
+            moved = (*found.thresholds[:index], float(value), *found.thresholds[index + 1 :])
+            assert not better(evaluated(problem, moved), found)
 
 
 def test_near_candidates() -> None:
     problem = outer_problem(make_trace(), Scales(tau=(0.05,) * 3), SearchOptions())
-    assert near_candidates(0.02)(problem, 0, 0.5).tolist() == [0.48, 0.49, 0.5, 0.51, 0.52, NEVER]
-    assert near_candidates(0.02)(problem, 0, NEVER).tolist() == [0.98, 0.99, 1.0, NEVER]
+    near = near_candidates(0.02, grid_candidates)
+    assert near(problem, 0, 0.5).tolist() == [0.48, 0.49, 0.5, 0.51, 0.52, NEVER]
+    assert near(problem, 0, NEVER).tolist() == [0.98, 0.99, 1.0, NEVER]
+
+
+def test_near_among_quantiles() -> None:
+    """By rank: two of a hundred either way, wherever confidences lie; a threshold between two counts as the upper."""
+    confidence = np.random.default_rng(0).uniform(0.88, 0.96, size=(1000, 4))
+    problem = outer_problem(make_trace(1000, confidence=confidence), Scales(tau=(0.05,) * 3), SearchOptions())
+    values, near = problem.quantiles[0], near_candidates(0.02)
+    assert near(problem, 0, float(values[50])).tolist() == [*values[48:53], NEVER]
+    assert near(problem, 0, float(values[49] + values[50]) / 2).tolist() == [*values[48:53], NEVER]
+    assert near(problem, 0, NEVER).tolist() == [*values[-3:-1], NEVER]
+    assert near(problem, 0, 0.0).tolist() == [*values[:3], NEVER]
+
+
+def test_what_all_exits_may_share() -> None:
+    problem = outer_problem(make_trace(50), Scales(tau=(0.05,) * 3), SearchOptions())
+    assert shared_candidates(problem, grid_candidates).tolist() == list(GRID)
+    pooled = shared_candidates(problem)
+    assert set(pooled[1:-1]) <= set(problem.confidence.astype(np.float64).ravel())
+    for index in range(3):
+        assert set(pooled) & set(problem.quantiles[index][1:-1])

@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maqee.apq import Budget, Scales, SearchOptions, Trace, choose_policy, cross_validate, expect, policy_figures
+from maqee.apq import (
+    Budget,
+    Found,
+    Scales,
+    SearchOptions,
+    Trace,
+    choose_policy,
+    cross_validate,
+    exit_costs,
+    expect,
+    policy_figures,
+)
+from maqee.apq.validate import expected_from, fold_outcomes
 from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
 
@@ -23,9 +35,9 @@ def test_each_part_is_measured_with_thresholds_of_the_others() -> None:
     trace = make_trace(11)
     chosen_on: list[Trace] = []
 
-    def choose(part: Trace) -> tuple[float, ...]:
+    def choose(part: Trace) -> Found:
         chosen_on.append(part)
-        return (0.0, 0.0, 0.0) if len(chosen_on) == 1 else (2.0, 2.0, 2.0)
+        return Found((0.0, 0.0, 0.0) if len(chosen_on) == 1 else (2.0, 2.0, 2.0), 0.0, 1.0)
 
     found = cross_validate(trace, choose, folds=2)
     assert found is not None
@@ -40,7 +52,7 @@ def test_each_part_is_measured_with_thresholds_of_the_others() -> None:
 def test_thresholds_that_do_not_depend_on_samples_are_as_good_elsewhere() -> None:
     trace = make_trace(103)
     thresholds = (0.7, 0.8, 0.9)
-    found, whole = cross_validate(trace, lambda part: thresholds), policy_figures(trace, thresholds)
+    found, whole = cross_validate(trace, lambda part: Found(thresholds, 0.0, 0.0)), policy_figures(trace, thresholds)
     assert found is not None
     for name in ("metric", "bops", "mean_exit"):
         assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-12), name
@@ -66,10 +78,50 @@ def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
 
 def test_one_part_leaves_nothing_to_choose_on() -> None:
     with pytest.raises(MaqeeError, match=r"^folds: 1 must be at least 2"):
-        cross_validate(make_trace(9), lambda part: (0.5,) * 3, folds=1)
+        cross_validate(make_trace(9), lambda part: Found((0.5,) * 3, 0.0, 0.0), folds=1)
 
 
 def test_too_few_samples_say_nothing() -> None:
     budget = Budget(max_drop=0.1)
     assert expect(make_trace(9), budget, Scales(), SearchOptions()) is None
     assert expect(make_trace(10), budget, Scales(), SearchOptions()) is not None
+
+
+def test_outcomes_by_hand() -> None:
+    """Samples 0, 2, 4 leave at once, after block 2; samples 1 and 3 go to the end, after block 6."""
+    correct = np.array([[1, 0], [0, 0.5], [0, 1], [1, 1], [1, 0]])[:, [0, 0, 0, 1]]
+    trace = make_trace(5, correct=correct)
+    choices = iter([Found((0.0,) * 3, 0.25, 3.0), Found((2.0,) * 3, 0.0, 7.0)])
+    outcomes = fold_outcomes(trace, lambda part: next(choices), folds=2)
+    early, late = (float(cost) for cost in exit_costs(trace)[[0, -1]])
+    first, second = outcomes
+    assert (first.thresholds, first.excess, first.objective) == ((0.0,) * 3, 0.25, 3.0)
+    assert (first.samples, first.metric_sum, first.metric_square_sum, first.exit_block_sum) == (3, 2.0, 2.0, 6.0)
+    assert (first.bops_sum, first.bops_square_sum) == (3 * early, 3 * early**2)
+    assert (second.samples, second.metric_sum, second.metric_square_sum, second.exit_block_sum) == (2, 1.5, 1.25, 12.0)
+    assert (second.bops_sum, second.bops_square_sum) == (2 * late, 2 * late**2)
+    found = expected_from(outcomes)
+    assert found is not None
+    assert found.metric == pytest.approx(3.5 / 5)
+    assert (found.mean_exit, found.folds) == (18 / 5, 2)
+    metrics, costs = np.array([1.0, 0.0, 1.0, 0.5, 1.0]), np.array([early] * 3 + [late] * 2)
+    assert found.metric_error == pytest.approx(metrics.std(ddof=1) / 5**0.5)
+    assert found.bops == pytest.approx(costs.mean())
+    assert found.bops_error == pytest.approx(costs.std(ddof=1) / 5**0.5)
+
+
+def test_the_standard_error_is_how_far_means_stray() -> None:
+    """Of many draws, the means lie as far from each other as each draw says of itself."""
+    everybody = make_trace(200_000, seed=2)
+    found = []
+    for start in range(0, 200_000, 1000):
+        draw = everybody.select(np.arange(start, start + 1000))
+        found.append(cross_validate(draw, lambda part: Found((0.8,) * 3, 0.0, 0.0)))
+    for name in ("metric", "bops"):
+        strayed = np.std([getattr(one, name) for one in found])
+        assert np.mean([getattr(one, f"{name}_error") for one in found]) == pytest.approx(strayed, rel=0.2)
+
+
+def test_no_outcomes_say_nothing() -> None:
+    assert fold_outcomes(make_trace(9), lambda part: Found((0.5,) * 3, 0.0, 0.0)) == ()
+    assert expected_from(()) is None

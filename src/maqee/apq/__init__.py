@@ -34,12 +34,16 @@ if TYPE_CHECKING:
     from maqee.apq.frontier import lambda_frontier as lambda_frontier
     from maqee.apq.frontier import offset_sweep as offset_sweep
     from maqee.apq.greedy import greedy_bits as greedy_bits
+    from maqee.apq.held_out import ExpectedChoice as ExpectedChoice
+    from maqee.apq.held_out import choose_expected as choose_expected
+    from maqee.apq.held_out import expected_choice as expected_choice
     from maqee.apq.loop import SearchResult as SearchResult
     from maqee.apq.loop import make_plan as make_plan
     from maqee.apq.loop import search as search
     from maqee.apq.measure import Measure as Measure
     from maqee.apq.objective import ExitProblem as ExitProblem
     from maqee.apq.objective import Limit as Limit
+    from maqee.apq.objective import best_metric_problem as best_metric_problem
     from maqee.apq.objective import least_cost_problem as least_cost_problem
     from maqee.apq.objective import outer_problem as outer_problem
     from maqee.apq.objective import problem_within as problem_within
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from maqee.apq.plan import library_versions as library_versions
     from maqee.apq.records import Expected as Expected
     from maqee.apq.records import Figures as Figures
+    from maqee.apq.records import FoldOutcome as FoldOutcome
     from maqee.apq.records import Found as Found
     from maqee.apq.records import Position as Position
     from maqee.apq.records import Scales as Scales
@@ -67,9 +72,12 @@ if TYPE_CHECKING:
     from maqee.apq.thresholds import every_candidate as every_candidate
     from maqee.apq.thresholds import grid_candidates as grid_candidates
     from maqee.apq.thresholds import near_candidates as near_candidates
+    from maqee.apq.thresholds import quantile_candidates as quantile_candidates
     from maqee.apq.trace import Trace as Trace
     from maqee.apq.validate import cross_validate as cross_validate
     from maqee.apq.validate import expect as expect
+    from maqee.apq.validate import expected_from as expected_from
+    from maqee.apq.validate import fold_outcomes as fold_outcomes
     from maqee.widths import BitPair as BitPair
     from maqee.widths import BitSettings as BitSettings
     from maqee.widths import BlockWidths as BlockWidths
@@ -87,7 +95,9 @@ else:
             "Budget": "maqee.apq.budget",
             "ExitProblem": "maqee.apq.objective",
             "Expected": "maqee.apq.records",
+            "ExpectedChoice": "maqee.apq.held_out",
             "Figures": "maqee.apq.records",
+            "FoldOutcome": "maqee.apq.records",
             "Found": "maqee.apq.records",
             "GRID": "maqee.apq.thresholds",
             "Limit": "maqee.apq.objective",
@@ -105,10 +115,12 @@ else:
             "Trace": "maqee.apq.trace",
             "allocate": "maqee.apq.exact_bits",
             "allocate_bits": "maqee.apq.exact_bits",
+            "best_metric_problem": "maqee.apq.objective",
             "block_reach": "maqee.apq.figures",
             "bops": "maqee.apq.cost",
             "bsr": "maqee.apq.risks",
             "candidate_swaps": "maqee.apq.bits",
+            "choose_expected": "maqee.apq.held_out",
             "choose_policy": "maqee.apq.choose",
             "choose_thresholds": "maqee.apq.choose",
             "controlled_performance": "maqee.apq.frontier",
@@ -118,6 +130,9 @@ else:
             "exact_search": "maqee.apq.exact",
             "exit_costs": "maqee.apq.figures",
             "expect": "maqee.apq.validate",
+            "expected_choice": "maqee.apq.held_out",
+            "expected_from": "maqee.apq.validate",
+            "fold_outcomes": "maqee.apq.validate",
             "greedy_bits": "maqee.apq.greedy",
             "grid_candidates": "maqee.apq.thresholds",
             "inverse_sqnr": "maqee.apq.risks",
@@ -136,6 +151,7 @@ else:
             "policy_figures": "maqee.apq.figures",
             "problem_within": "maqee.apq.objective",
             "qid": "maqee.apq.risks",
+            "quantile_candidates": "maqee.apq.thresholds",
             "range_deviation": "maqee.apq.risks",
             "risk_of_blocks": "maqee.apq.risks",
             "score_bits": "maqee.apq.bits",

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# What a file did not say because there was no choice yet; not always today's default.
+_MEANT: dict[str, dict[str, Any]] = {
+    "budget": {"target_on": "calibration"},
+    "options": {"bits": "weights", "grain": "block", "candidates": "grid", "objective": "paper"},
+}
 _SAME = ("patch", "classifier", "head", "merge")
 
 
@@ -16,8 +21,9 @@ def current_plan(values: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in values.items() if name != "other_bits"}
     history = values.get("history", [])
     kept["history"] = [_current_step(step, other) for step in history] if isinstance(history, list) else history
-    kept["budget"] = _as_before(values.get("budget"), {"target_on": "calibration"})
-    kept["options"] = _as_before(values.get("options"), {"bits": "weights", "candidates": "grid", "objective": "paper"})
+    for section, meant in _MEANT.items():
+        if isinstance(written := values.get(section), dict):
+            kept[section] = {**meant, **written}
     return {**kept, "bits": _settings(values.get("bits"), other)}
 
 
@@ -44,8 +50,3 @@ def _settings(weights: Any, other: Mapping[str, Any]) -> Any:
     activations = other.get("activations")
     blocks = [[[bits, activations], [activations] * 2, *[[bits, activations]] * 3] for bits in weights]
     return {"blocks": blocks, **{name: other[name] for name in _SAME if name in other}}
-
-
-def _as_before(values: Any, meant: Mapping[str, Any]) -> Any:
-    """What a file did not say because there was no choice yet."""
-    return {**meant, **values} if isinstance(values, dict) else values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from maqee.apq._stored import STRICT
 from maqee.apq.options import SearchOptions
@@ -19,10 +20,13 @@ class Budget:
 
     Attributes:
         average_bits: mean weight bits of the blocks; swaps keep their sum.
-        max_bops: the most expected BOPs of a sample. The objective is as always, within this limit.
-        min_metric: the least mean of the task metric (accuracy), 0..1, on calibration samples. The objective is then
-            the expected cost alone.
-        max_drop: the same, said as the most that the metric may lie below the full-precision model's at full depth.
+        max_bops: the most expected BOPs of a sample. The objective is then the metric, or the paper's.
+        min_metric: the least mean of the task metric (accuracy), 0..1. The objective is then the expected cost alone.
+        max_drop: the same, said as the most that the metric may lie below that of a model at full depth.
+        target_on: where the metric must be reached: "expected" on samples that did not choose the thresholds (by
+            cross-validation), or on the "calibration" samples that chose them, which look better than they are.
+        drop_from: the model that max_drop counts from: the full-precision one ("float"), or what the "quantized" one
+            can reach.
     """
 
     __pydantic_config__ = STRICT
@@ -31,6 +35,8 @@ class Budget:
     max_bops: float | None = None
     min_metric: float | None = None
     max_drop: float | None = None
+    target_on: Literal["expected", "calibration"] = "expected"
+    drop_from: Literal["float", "quantized"] = "float"
 
     def __post_init__(self) -> None:
         given = [name for name in ("max_bops", "min_metric", "max_drop") if getattr(self, name) is not None]
@@ -47,16 +53,36 @@ class Budget:
         """Whether a metric must be reached, so that the objective is the expected cost."""
         return self.min_metric is not None or self.max_drop is not None
 
-    def needed_metric(self, float_metric: float) -> float | None:
-        """The metric that a policy must reach where the full-precision model has `float_metric` at full depth."""
-        if self.max_drop is not None:
+    def needed_metric(self, float_metric: float, quantized_metric: float | None = None) -> float | None:
+        """The metric that a policy must reach; None if none is asked for.
+
+        Args:
+            float_metric: of the full-precision model at full depth.
+            quantized_metric: that the quantized model can reach, for a drop that is counted from there.
+        """
+        if self.max_drop is None:
+            return self.min_metric
+        if self.drop_from == "float":
             return max(0.0, float_metric - self.max_drop)
-        return self.min_metric
+        if quantized_metric is None:
+            raise MaqeeError(
+                "drop_from: the drop is counted from what the quantized model can reach: give quantized_metric too."
+            )
+        return max(0.0, quantized_metric - self.max_drop)
+
+    def resolved(self, float_metric: float, quantized_metric: float | None = None) -> Budget:
+        """The same demands with a drop said as the metric that it comes to, so that it stays where bits change."""
+        if self.max_drop is None:
+            return self
+        return replace(self, min_metric=self.needed_metric(float_metric, quantized_metric), max_drop=None)
 
     @property
     def asked_metric(self) -> str:
         """The demand on the metric in the user's words, for messages."""
-        return f"min_metric: {self.min_metric}" if self.max_drop is None else f"max_drop: {self.max_drop}"
+        if self.max_drop is None:
+            return f"min_metric: {self.min_metric}"
+        below = " below what the quantized model can reach" if self.drop_from == "quantized" else ""
+        return f"max_drop: {self.max_drop}{below}"
 
     def total_bits(self, depth: int, options: SearchOptions) -> int:
         """The sum of the blocks' bits."""
@@ -77,8 +103,14 @@ class Budget:
             raise MaqeeError(
                 f"max_bops: {self.max_bops:.4g} BOPs cannot be met {bits}: the nearest found is {figures.bops:.4g}."
             )
-        nearest = figures.metric if self.max_drop is None else self.max_drop + excess
+        if self.max_drop is not None:
+            nearest = self.max_drop + excess
+        elif self.min_metric is not None and self.target_on == "expected":
+            nearest = self.min_metric - excess  # not what the figures say: they are of samples that chose
+        else:
+            nearest = figures.metric
+        where = ", expected of new images" if self.target_on == "expected" else ""
         raise MaqeeError(
-            f"{self.asked_metric} cannot be met {bits}: the nearest found is {nearest:.4f}; "
+            f"{self.asked_metric} cannot be met {bits}: the nearest found is {nearest:.4f}{where}; "
             "allow more bits or recovery."
         )

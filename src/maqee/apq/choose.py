@@ -8,7 +8,6 @@ turned into a price on what is spent, which leaves every exit its part; a last s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,11 +18,11 @@ from maqee.apq.options import SearchOptions
 from maqee.apq.records import Found, Scales, better
 from maqee.apq.thresholds import (
     CANDIDATES,
-    GRID,
     Candidates,
     coordinate_search,
     evaluated,
-    grid_candidates,
+    quantile_candidates,
+    shared_candidates,
 )
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER
@@ -33,14 +32,14 @@ _HALVINGS = 10
 
 
 def choose_thresholds(
-    problem: ExitProblem, start: Sequence[float], candidates: Candidates = grid_candidates, exact: bool = False
+    problem: ExitProblem, start: Sequence[float], candidates: Candidates = quantile_candidates, exact: bool = False
 ) -> Found:
-    """The best policy found from `start` and from other starts; with `exact`, the best of all on the grid."""
+    """The best policy found from `start` and from other starts; with `exact`, the best of all candidates."""
     best = evaluated(problem, start)
-    for other in _starts(problem, start):
+    for other in _starts(problem, start, candidates):
         found = coordinate_search(problem, other, candidates)
         best = found if better(found, best) else best
-    return exact_search(problem, best.thresholds) if exact else best
+    return exact_search(problem, best.thresholds, candidates) if exact else best
 
 
 def choose_policy(
@@ -57,26 +56,28 @@ def choose_policy(
     return choose_thresholds(problem, first, CANDIDATES[options.candidates], exact)
 
 
-def shared_threshold(problem: ExitProblem) -> Found:
+def shared_threshold(problem: ExitProblem, candidates: Candidates = quantile_candidates) -> Found:
     """The best policy that has one threshold for all exits."""
     best = evaluated(problem, (NEVER,) * problem.exits)
-    for value in GRID[:-1]:
+    for value in shared_candidates(problem, candidates)[:-1]:
         found = evaluated(problem, (value,) * problem.exits)
         best = found if better(found, best) else best
     return best
 
 
-def _starts(problem: ExitProblem, start: Sequence[float]) -> list[tuple[float, ...]]:
+def _starts(problem: ExitProblem, start: Sequence[float], candidates: Candidates) -> list[tuple[float, ...]]:
     closed = (NEVER,) * problem.exits
-    starts = [tuple(start), closed, shared_threshold(problem).thresholds]
+    starts = [tuple(start), closed, shared_threshold(problem, candidates).thresholds]
     if problem.limit is not None:
-        starts += _priced(problem, starts)
+        starts += _priced(problem, starts, candidates)
     # Everybody at the same depth: far from each other, and BSR, which is nothing there, makes each a trap.
     starts += [(*closed[:index], *(0.0,) * (problem.exits - index)) for index in range(problem.exits)]
     return list(dict.fromkeys(starts))
 
 
-def _priced(problem: ExitProblem, starts: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+def _priced(
+    problem: ExitProblem, starts: Sequence[tuple[float, ...]], candidates: Candidates
+) -> list[tuple[float, ...]]:
     """Policies that are best at some price of what is spent: the three best ones within the limit.
 
     Around the price at which the limit is just kept, prices are halved in: that is where good policies lie.
@@ -87,8 +88,8 @@ def _priced(problem: ExitProblem, starts: Sequence[tuple[float, ...]]) -> list[t
     found: list[Found] = []
 
     def at(price: float, start: Sequence[float]) -> Found:
-        priced = replace(problem, value=problem.value + price * scale * spend, limit=None)
-        found.append(evaluated(problem, coordinate_search(priced, start).thresholds))
+        priced = problem.priced(problem.value + price * scale * spend)
+        found.append(evaluated(problem, coordinate_search(priced, start, candidates).thresholds))
         return found[-1]
 
     for start in starts:

@@ -11,6 +11,7 @@ from maqee.apq.figures import policy_figures
 from maqee.apq.objective import outer_problem
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Figures, Scales
+from maqee.apq.thresholds import CANDIDATES
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER
 
@@ -36,7 +37,7 @@ def lambda_frontier(
     points, start = [], (options.start,) * trace.exits
     for price in sorted(lambdas):
         problem = outer_problem(trace, scales, replace(options, lambda_outer=price))
-        start = choose_thresholds(problem, start, exact=exact).thresholds
+        start = choose_thresholds(problem, start, CANDIDATES[options.candidates], exact).thresholds
         points.append(Point(price, start, policy_figures(trace, start)))
     return sorted(points, key=lambda point: (point.figures.bops, -point.setting))
 

@@ -15,10 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maqee.apq.budget import Budget
+from maqee.apq.candidates import quantile_values
 from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
-from maqee.apq.risks import exit_of_block, inverse_sqnr, pgr, qid, reference_loss, representation_risk
+from maqee.apq.risks import (
+    boundary_confidence,
+    exit_of_block,
+    inverse_sqnr,
+    pgr,
+    qid,
+    reference_loss,
+    representation_risk,
+)
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER, take_exits
 
@@ -92,6 +101,11 @@ class ExitProblem:
         return [np.argsort(self.boundary[:, index], kind="stable") for index in range(self.exits)]
 
     @cached_property
+    def quantiles(self) -> list[Floats]:
+        """For each exit, ascending, at most 100 of the confidences seen, with 0 and never."""
+        return [quantile_values(self.confidence[:, index]) for index in range(self.exits)]
+
+    @cached_property
     def turning_points(self) -> list[Floats]:
         """For each exit, ascending, thresholds that no other number of single precision beats, and never.
 
@@ -123,6 +137,21 @@ class ExitProblem:
         spent = self.limit.spend[rows, taken].sum() / self.samples
         return float(self.limit.excess(spent)), total
 
+    def priced(self, value: Floats) -> ExitProblem:
+        """The same samples with other values and without a limit."""
+        return self._sorted_already(replace(self, value=value, limit=None))
+
+    def bounded(self, bound: float) -> ExitProblem:
+        """The same problem with another bound of its limit."""
+        assert self.limit is not None
+        return self._sorted_already(replace(self, limit=replace(self.limit, bound=bound)))
+
+    def _sorted_already(self, other: ExitProblem) -> ExitProblem:
+        """Hand on what depends on confidences alone, or sorting would take longer than searching."""
+        kept = ("orders", "boundary_orders", "quantiles", "turning_points")
+        other.__dict__.update({name: getattr(self, name) for name in kept})
+        return other
+
     def _near(self, index: int, threshold: float, taken: NDArray[np.intp]) -> float:
         rho, tau = self.boundary[:, index], self.tau[index]
         near = (rho >= threshold - tau) & (rho <= threshold + tau)
@@ -143,13 +172,12 @@ def outer_problem(trace: Trace, scales: Scales, options: SearchOptions) -> ExitP
         value += price * np.append(weight, 1.0) * gap
     else:
         constant += float((price * weight * pgr(trace.loss, reference)[:-1]).sum())
-    looked_at = trace.float_confidence if options.bsr_confidence == "float" else trace.confidence
     return ExitProblem(
         confidence=trace.confidence[:, :-1],
         value=value,
-        boundary=looked_at[:, :-1].astype(np.float64),
+        boundary=boundary_confidence(trace, options).astype(np.float64),
         tau=np.array(scales.tau),
-        boundary_weight=options.alpha * options.use_bsr * weight,
+        boundary_weight=options.alpha * options.use_bsr * weight / scales.bsr,
         reaching=options.bsr_samples == "reaching",
         constant=constant,
     )
@@ -173,10 +201,34 @@ def with_cost_limit(problem: ExitProblem, trace: Trace, most: float, cost_scale:
     return replace(problem, limit=Limit(spend, most / cost_scale))
 
 
+def best_metric_problem(trace: Trace, most_bops: float, cost_scale: float = 1.0) -> ExitProblem:
+    """The best mean metric with an expected cost of at most `most_bops`; of equally good policies the cheapest.
+
+    Cost is in the objective with so small a price that all a policy may spend weighs half as much as one sample's
+    answer. Counted against what may be spent, it means the same at all bits.
+    """
+    costs = exit_costs(trace)
+    tie_break = 0.5 / trace.samples * costs / most_bops
+    problem = ExitProblem(
+        confidence=trace.confidence[:, :-1],
+        value=tie_break - trace.correct.astype(np.float64),
+        boundary=trace.float_confidence[:, :-1].astype(np.float64),
+        tau=np.zeros(trace.exits),
+        boundary_weight=np.zeros(trace.exits),
+    )
+    return with_cost_limit(problem, trace, most_bops, cost_scale)
+
+
 def problem_within(budget: Budget, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
-    """The threshold search at the trace's bits under a budget."""
-    if (needed := budget.needed_metric(trace.float_metric)) is not None:
+    """The threshold search at the trace's bits under a budget.
+
+    Asked for a metric, it is the least cost that reaches it. Asked for a cost, it is the best metric within it or, with
+    the paper's objective, the least J within it. Asked for neither, it is the least J.
+    """
+    if (needed := budget.needed_metric(trace.float_metric, trace.full_metric)) is not None:
         return least_cost_problem(trace, needed, scales.cost)
+    if budget.max_bops is not None and options.objective == "direct":
+        return best_metric_problem(trace, budget.max_bops, scales.cost)
     problem = outer_problem(trace, scales, options)
     return problem if budget.max_bops is None else with_cost_limit(problem, trace, budget.max_bops, scales.cost)
 

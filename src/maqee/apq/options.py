@@ -28,6 +28,8 @@ class SearchOptions:
         pgr_reference: the full-depth loss that exits are compared with. The "float" model's makes allocations
             comparable; against the "quantized" model's, an allocation gains by spoiling the last blocks. Thresholds
             do not depend on it.
+        bsr_scale: BSR as it is, a share of the samples ("none"), or over a "fixed" scale measured once as for the other
+            terms: its largest value at any exit and candidate threshold.
         normalise: "fixed" scales measured once, before the search; "none" adds the terms up as they are.
         cost_scale: cost as a share of "full-depth" cost at the first bits; "none" adds BOPs as they are.
         outer_sum: sum risks over "exits" (Algorithm 1) or over all "blocks" (its equation).
@@ -42,10 +44,14 @@ class SearchOptions:
         spread: the risk a bit changes is that of its "block", or of the whole "path" behind it.
         refresh: run the quantized model again after "every-swap", or only "once".
         accept: keep a swap that makes the objective "better", or keep it "always".
-        candidates: thresholds on the "grid" of hundredths, or "every" value that makes a difference.
+        candidates: thresholds among 100 "quantiles" of the confidences seen at each exit, on the "grid" of hundredths,
+            or "every" value that makes a difference.
+        objective: "direct" is what was asked for: the least cost at a metric, or the best metric within a cost. "paper"
+            is J, within the cost if one is given. Both are the least cost where the budget asks for a metric, and J
+            where it asks for nothing.
         last_search: the search that ends it all: "coordinate" or "exact" (at most four or five exits).
         start: threshold of every exit to begin with.
-        reach: how far a threshold may move after a swap.
+        reach: how far a threshold may move after a swap: a share of the quantiles, or a difference in confidence.
         max_swaps: swaps to try; twice the number of blocks when left out.
         recovery_steps: training steps after each swap.
     """
@@ -62,6 +68,7 @@ class SearchOptions:
     use_sqnr: bool = True
     pgr_samples: Literal["leaving", "all"] = "leaving"
     pgr_reference: Literal["float", "quantized"] = "float"
+    bsr_scale: Literal["none", "fixed"] = "none"
     normalise: Literal["fixed", "none"] = "fixed"
     cost_scale: Literal["full-depth", "none"] = "full-depth"
     outer_sum: Literal["exits", "blocks"] = "exits"
@@ -75,7 +82,8 @@ class SearchOptions:
     spread: Literal["block", "path"] = "block"
     refresh: Literal["every-swap", "once"] = "every-swap"
     accept: Literal["better", "always"] = "better"
-    candidates: Literal["grid", "every"] = "grid"
+    candidates: Literal["quantiles", "grid", "every"] = "quantiles"
+    objective: Literal["direct", "paper"] = "direct"
     last_search: Literal["coordinate", "exact"] = "coordinate"
     start: float = 0.8
     reach: float = 0.10

@@ -95,7 +95,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Canonical JSON: equal plans give equal bytes."""
-        values = asdict(self)
+        values = {**asdict(self), "bits": self.bits.to_json()}
         for name in ("expected", "guarantee"):
             if values[name] is None:
                 del values[name]

@@ -46,6 +46,8 @@ class Expected:
         bops: expected bit operations of one sample.
         mean_exit: mean block after which samples leave.
         folds: parts that the samples were split into.
+        metric_error: standard error of the metric, from the spread over samples; None if it was not measured.
+        bops_error: likewise of the bit operations.
     """
 
     __pydantic_config__ = STRICT
@@ -54,13 +56,16 @@ class Expected:
     bops: float
     mean_exit: float
     folds: int
+    metric_error: float | None = None
+    bops_error: float | None = None
 
 
 @dataclass(frozen=True)
 class Scales:
     """What the terms are divided by before they are added: measured once, so that differences keep their meaning.
 
-    BSR needs none, it is a share already. `cost` is in BOPs. The margins of BSR at every exit, `tau`, are fixed too.
+    BSR is a share already and is divided only on demand. `cost` is in BOPs. The margins of BSR at every exit, `tau`,
+    are fixed too.
     """
 
     __pydantic_config__ = STRICT
@@ -70,6 +75,7 @@ class Scales:
     sqnr: float = 1.0
     cost: float = 1.0
     tau: tuple[float, ...] = ()
+    bsr: float = 1.0
 
 
 class Found(NamedTuple):
@@ -85,6 +91,42 @@ def better(one: Found, other: Found) -> bool:
     if one.excess != other.excess:
         return one.excess < other.excess
     return one.objective < other.objective - 1e-12 * max(1.0, abs(other.objective))
+
+
+@dataclass(frozen=True)
+class FoldOutcome:
+    """What was chosen on all samples but one part of them, and what it does on that part.
+
+    Sums, not means, so that parts can be added up.
+
+    Attributes:
+        thresholds: chosen on the other parts.
+        excess: how far the limit is missed there.
+        objective: what is achieved there.
+        samples: of the part that did not choose.
+        metric_sum: their task metric, added up.
+        metric_square_sum: its squares.
+        bops_sum: their bit operations.
+        bops_square_sum: the squares of these.
+        exit_block_sum: the blocks after which they leave.
+    """
+
+    __pydantic_config__ = STRICT
+
+    thresholds: tuple[float, ...]
+    excess: float
+    objective: float
+    samples: int
+    metric_sum: float
+    metric_square_sum: float
+    bops_sum: float
+    bops_square_sum: float
+    exit_block_sum: float
+
+    def beats(self, other: FoldOutcome) -> bool:
+        """Whether this is the better choice by what the samples that chose can tell."""
+        mine, theirs = (Found(outcome.thresholds, outcome.excess, outcome.objective) for outcome in (self, other))
+        return better(mine, theirs)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from maqee.apq.candidates import GRID, quantile_values
 from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
@@ -108,7 +109,8 @@ def exit_of_block(
 
 
 def measure_scales(first: Trace, lowest: Trace, options: SearchOptions) -> Scales:
-    """Scales from the pass at the first bits (loss gaps, full-depth cost) and at the fewest bits (QID, SQNR)."""
+    """Scales from the pass at the first bits (loss gaps, BSR, full-depth cost) and at the fewest (QID, SQNR)."""
+    tau = margins(first, options.tau)
     gaps = np.abs(first.loss.astype(np.float64) - first.loss[:, -1:])[:, :-1]
     fixed = options.normalise == "fixed"
     return Scales(
@@ -116,7 +118,8 @@ def measure_scales(first: Trace, lowest: Trace, options: SearchOptions) -> Scale
         qid=_scale(qid(lowest)) if fixed else 1.0,
         sqnr=_scale(inverse_sqnr(lowest)) if fixed else 1.0,
         cost=_scale(exit_costs(first)[-1:]) if options.cost_scale == "full-depth" else 1.0,
-        tau=tuple(float(margin) for margin in margins(first, options.tau)),
+        tau=tuple(float(margin) for margin in tau),
+        bsr=_scale(_most_near(first, tau, options)) if options.bsr_scale == "fixed" else 1.0,
     )
 
 
@@ -127,8 +130,8 @@ def representation_risk(drift: Floats, noise: Floats, scales: Scales, options: S
 
 
 def decision_risk(gap: Floats, boundary: Floats, scales: Scales, options: SearchOptions) -> Floats:
-    """The first half of R: alpha (PGR + BSR); any shape."""
-    return options.alpha * (gap / scales.pgr * options.use_pgr + boundary * options.use_bsr)
+    """The first half of R: alpha (PGR + BSR), each over its scale; any shape."""
+    return options.alpha * (gap / scales.pgr * options.use_pgr + boundary / scales.bsr * options.use_bsr)
 
 
 def risk_of_blocks(trace: Trace, thresholds: Sequence[float], scales: Scales, options: SearchOptions) -> Floats:
@@ -145,14 +148,31 @@ def exit_risks(
     """PGR and BSR of every exit, (E,) each, with the samples and references that the options ask for."""
     taken = take_exits(trace.confidence[:, :-1], thresholds)
     gap = pgr(trace.loss, reference_loss(trace, options), taken if options.pgr_samples == "leaving" else None)
-    looked_at = trace.float_confidence if options.bsr_confidence == "float" else trace.confidence
     reaching = taken if options.bsr_samples == "reaching" else None
-    return gap[:-1], bsr(looked_at[:, :-1], thresholds, tau, reaching)
+    return gap[:-1], bsr(boundary_confidence(trace, options), thresholds, tau, reaching)
+
+
+def boundary_confidence(trace: Trace, options: SearchOptions) -> NDArray[np.float32]:
+    """The confidence that counts for BSR, (n, E): the float model's or the quantized one's."""
+    return (trace.float_confidence if options.bsr_confidence == "float" else trace.confidence)[:, :-1]
 
 
 def reference_loss(trace: Trace, options: SearchOptions) -> NDArray[np.float32]:
     """The full-depth loss that exits are compared with: (n,)."""
     return (trace.float_loss if options.pgr_reference == "float" else trace.loss)[:, -1]
+
+
+def _most_near(trace: Trace, tau: Floats, options: SearchOptions) -> Floats:
+    """The largest BSR of every exit at any threshold that is looked at: (E,)."""
+    rho = np.sort(boundary_confidence(trace, options).astype(np.float64), axis=0)
+    most = np.zeros(trace.exits)
+    for index in range(trace.exits):
+        grid = options.candidates == "grid"
+        looked_at = np.array(GRID) if grid else quantile_values(trace.confidence[:, index])
+        above = np.searchsorted(rho[:, index], looked_at + tau[index], side="right")
+        below = np.searchsorted(rho[:, index], looked_at - tau[index], side="left")
+        most[index] = (above - below).max() / trace.samples
+    return most
 
 
 def _scale(values: Floats) -> float:

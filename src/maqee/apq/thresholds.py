@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from maqee.apq.candidates import GRID as GRID
+from maqee.apq.candidates import QUANTILES, quantile_values
 from maqee.apq.objective import ExitProblem
 from maqee.apq.records import Found, better
 from maqee.policy import NEVER, take_exits
 
 Floats = NDArray[np.float64]
-GRID: tuple[float, ...] = (*(step / 100 for step in range(101)), NEVER)
 Candidates = Callable[[ExitProblem, int, float], Floats]  # problem, exit, its threshold now -> thresholds to look at
 _MAX_SWEEPS = 100
 
@@ -35,14 +36,9 @@ def grid_candidates(problem: ExitProblem, index: int, now: float) -> Floats:
     return np.array(GRID)
 
 
-def near_candidates(reach: float, among: Candidates = grid_candidates) -> Candidates:
-    """Candidates within `reach` of the threshold now, and never: the warm start after a small change of bits."""
-
-    def candidates(problem: ExitProblem, index: int, now: float) -> Floats:
-        values = among(problem, index, now)
-        return values[(np.abs(values - min(now, 1.0)) <= reach + 1e-9) | (values == NEVER)]
-
-    return candidates
+def quantile_candidates(problem: ExitProblem, index: int, now: float) -> Floats:
+    """At most 100 confidences that were seen at the exit, evenly spread over the samples; 0, and never."""
+    return problem.quantiles[index]
 
 
 def every_candidate(problem: ExitProblem, index: int, now: float) -> Floats:
@@ -50,7 +46,35 @@ def every_candidate(problem: ExitProblem, index: int, now: float) -> Floats:
     return problem.turning_points[index]
 
 
-CANDIDATES: dict[str, Candidates] = {"grid": grid_candidates, "every": every_candidate}  # as `SearchOptions` names them
+def near_candidates(reach: float, among: Candidates = quantile_candidates) -> Candidates:
+    """Candidates within `reach` of the threshold now, and never: the warm start after a small change of bits.
+
+    Quantiles are near by rank: 0.1 is ten of the hundred either way, however close together their values lie, and
+    confidences that all move a little leave a threshold where it was among them. Other candidates are near by value.
+    """
+
+    def candidates(problem: ExitProblem, index: int, now: float) -> Floats:
+        values = among(problem, index, now)
+        if among is quantile_candidates:
+            steps = np.abs(np.arange(values.size) - np.searchsorted(values, now))
+            near = steps <= reach * QUANTILES + 1e-9
+        else:
+            near = np.abs(values - min(now, 1.0)) <= reach + 1e-9
+        return values[near | (values == NEVER)]
+
+    return candidates
+
+
+CANDIDATES: dict[str, Candidates] = {  # as `SearchOptions` names them
+    "quantiles": quantile_candidates,
+    "grid": grid_candidates,
+    "every": every_candidate,
+}
+
+
+def shared_candidates(problem: ExitProblem, among: Candidates = quantile_candidates) -> Floats:
+    """Thresholds that all exits may have together: the hundredths, or quantiles of what all exits saw."""
+    return np.array(GRID) if among is grid_candidates else quantile_values(problem.confidence)
 
 
 def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, candidates: Floats) -> Scan:
@@ -81,28 +105,38 @@ def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, can
 
 
 def sweep(problem: ExitProblem, found: Found, candidates: Candidates) -> Found:
-    """Each exit once, in order. A threshold moves only if the policy, evaluated afresh, is better."""
+    """Each exit once, in order."""
     for index in range(problem.exits):
-        values = candidates(problem, index, found.thresholds[index])
-        scan = scan_exit(problem, found.thresholds, index, values)
-        # Among equals the highest: where the record cannot tell, stay careful.
-        best = values.size - 1 - int(np.lexsort((scan.objective[::-1], scan.excess[::-1]))[0])
-        moved = (*found.thresholds[:index], float(values[best]), *found.thresholds[index + 1 :])
-        trial = evaluated(problem, moved)
-        if better(trial, found):
-            found = trial
+        found = _move_one(problem, found, index, candidates)
     return found
 
 
-def coordinate_search(problem: ExitProblem, start: Sequence[float], candidates: Candidates = grid_candidates) -> Found:
+def coordinate_search(
+    problem: ExitProblem, start: Sequence[float], candidates: Candidates = quantile_candidates
+) -> Found:
     """Sweeps until nothing moves. The objective never rises on the way; the end is a local optimum."""
     found = evaluated(problem, start)
+    still = 0  # exits looked at since the last one moved: that one is best as it is
     for _ in range(_MAX_SWEEPS):
-        after = sweep(problem, found, candidates)
-        if after.thresholds == found.thresholds:
-            break
-        found = after
+        for index in range(problem.exits):
+            after = _move_one(problem, found, index, candidates)
+            still = still + 1 if after.thresholds == found.thresholds else 1
+            found = after
+            if still >= problem.exits:
+                return found
     return found
+
+
+def _move_one(problem: ExitProblem, found: Found, index: int, candidates: Candidates) -> Found:
+    """The best threshold of one exit. It moves only if the policy, evaluated afresh, is better."""
+    values = candidates(problem, index, found.thresholds[index])
+    scan = scan_exit(problem, found.thresholds, index, values)
+    # Among equals the highest: where the record cannot tell, stay careful.
+    best = float(values[values.size - 1 - int(np.lexsort((scan.objective[::-1], scan.excess[::-1]))[0])])
+    if best == found.thresholds[index]:
+        return found
+    trial = evaluated(problem, (*found.thresholds[:index], best, *found.thresholds[index + 1 :]))
+    return trial if better(trial, found) else found
 
 
 def evaluated(problem: ExitProblem, thresholds: Sequence[float]) -> Found:

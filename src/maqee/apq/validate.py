@@ -6,41 +6,98 @@ samples there are. Choosing on a part of them and looking at the rest tells how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
-from maqee.apq.figures import policy_figures
+from maqee.apq.figures import exit_costs
 from maqee.apq.options import SearchOptions
-from maqee.apq.records import Expected, Scales
+from maqee.apq.records import Expected, FoldOutcome, Found, Scales
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
+from maqee.policy import take_exits
 
 FOLDS = 5
-Choose = Callable[[Trace], Sequence[float]]  # samples to thresholds
+Choose = Callable[[Trace], Found]  # samples to thresholds, and what these achieve on them
 
 
-def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected | None:
-    """Choose on all parts but one and measure on that one, for each in turn; means over all samples.
+class Split(NamedTuple):
+    """Samples that choose, and those that look at what was chosen."""
 
-    Sample i is in part i mod `folds`: calibration images come in random order. None if there are fewer than two a part.
+    choosing: Trace
+    held_out: Trace
+
+
+def split_samples(trace: Trace, folds: int = FOLDS) -> list[Split]:
+    """Every part of the samples beside all the others; none at all if there are fewer than two samples a part.
+
+    Sample i is in part i mod `folds`: calibration images come in random order.
     """
     if folds < 2:
         raise MaqeeError(f"folds: {folds} must be at least 2.")
     if trace.samples < 2 * folds:
-        return None
+        return []
     part = np.arange(trace.samples) % folds
-    totals = np.zeros(3)
-    for held_out in range(folds):
-        rows = part == held_out
-        figures = policy_figures(trace.select(rows), choose(trace.select(~rows)))
-        totals += rows.sum() * np.array([figures.metric, figures.bops, figures.mean_exit])
-    metric, bops, mean_exit = (float(value) for value in totals / trace.samples)
-    return Expected(metric, bops, mean_exit, folds)
+    return [Split(trace.select(part != one), trace.select(part == one)) for one in range(folds)]
+
+
+def fold_outcomes(trace: Trace, choose: Choose, folds: int = FOLDS) -> tuple[FoldOutcome, ...]:
+    """Choose on all parts but one and measure on that one, for each in turn; empty if there are too few samples."""
+    return tuple(outcome_on(split.held_out, choose(split.choosing)) for split in split_samples(trace, folds))
+
+
+def outcome_on(held_out: Trace, found: Found) -> FoldOutcome:
+    """What a choice does on samples that had no part in it."""
+    taken = take_exits(held_out.confidence[:, :-1], found.thresholds)
+    metric = held_out.correct[np.arange(held_out.samples), taken].astype(np.float64)
+    bops = exit_costs(held_out)[taken]
+    return FoldOutcome(
+        thresholds=found.thresholds,
+        excess=found.excess,
+        objective=found.objective,
+        samples=held_out.samples,
+        metric_sum=float(metric.sum()),
+        metric_square_sum=float((metric**2).sum()),
+        bops_sum=float(bops.sum()),
+        bops_square_sum=float((bops**2).sum()),
+        exit_block_sum=float(np.array(held_out.exit_blocks)[taken].sum()),
+    )
+
+
+def expected_from(outcomes: Sequence[FoldOutcome]) -> Expected | None:
+    """Means over all samples, with their standard errors; None if there are no outcomes."""
+    if not outcomes:
+        return None
+    samples = sum(outcome.samples for outcome in outcomes)
+
+    def add(name: str) -> float:
+        return math.fsum(getattr(outcome, name) for outcome in outcomes)
+
+    metric, bops = add("metric_sum") / samples, add("bops_sum") / samples
+    return Expected(
+        metric=metric,
+        bops=bops,
+        mean_exit=add("exit_block_sum") / samples,
+        folds=len(outcomes),
+        metric_error=_standard_error(metric, add("metric_square_sum"), samples),
+        bops_error=_standard_error(bops, add("bops_square_sum"), samples),
+    )
+
+
+def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected | None:
+    """What a way of choosing achieves on samples that did not choose; None if there are too few of them."""
+    return expected_from(fold_outcomes(trace, choose, folds))
 
 
 def expect(trace: Trace, budget: Budget, scales: Scales, options: SearchOptions) -> Expected | None:
     """What thresholds that are chosen within a budget, one at a time, achieve on other samples at the trace's bits."""
-    return cross_validate(trace, lambda part: choose_policy(part, budget, scales, options).thresholds)
+    return cross_validate(trace, lambda part: choose_policy(part, budget, scales, options))
+
+
+def _standard_error(mean: float, square_sum: float, samples: int) -> float:
+    """Of a mean of independent samples, from the sum of their squares."""
+    return math.sqrt(max(square_sum - samples * mean**2, 0.0) / max(samples - 1, 1) / samples)

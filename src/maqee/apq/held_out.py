@@ -1,0 +1,120 @@
+"""A metric that is reached on samples that did not choose the policy.
+
+Asked for a metric, thresholds are chosen that just reach it on the samples at hand, and so miss it on others. More is
+therefore asked of the samples at hand than was asked for: as little more as makes cross-validation reach the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from maqee.apq.budget import Budget
+from maqee.apq.choose import choose_policy
+from maqee.apq.objective import least_cost_problem, problem_within
+from maqee.apq.options import SearchOptions
+from maqee.apq.policy_path import PolicyPath, quick_policy
+from maqee.apq.records import Expected, FoldOutcome, Found, Scales, better
+from maqee.apq.thresholds import CANDIDATES, evaluated
+from maqee.apq.trace import Trace
+from maqee.apq.validate import expected_from, fold_outcomes, outcome_on, split_samples
+from maqee.policy import NEVER
+
+_MOST_TRIALS = 8
+_ROUNDING = 1e-9  # of a mean metric
+
+
+class ExpectedChoice(NamedTuple):
+    """A policy, and how well the way it was chosen does on samples that had no part in it.
+
+    Attributes:
+        found: the policy. Where a metric must be reached on other samples, its excess is how far the expected metric
+            misses that, and its objective the expected cost on the samples at hand.
+        expected: on other samples; None if there are too few to tell.
+        outcomes: the parts that it is made up of.
+    """
+
+    found: Found
+    expected: Expected | None
+    outcomes: tuple[FoldOutcome, ...]
+
+
+def choose_expected(
+    trace: Trace, budget: Budget, scales: Scales, options: SearchOptions, start: Sequence[float] | None = None
+) -> tuple[Found, Expected | None]:
+    """The policy at a trace's bits that is expected to keep to a budget, and what is expected of it."""
+    return expected_choice(trace, budget, scales, options, start)[:2]
+
+
+def expected_choice(
+    trace: Trace, budget: Budget, scales: Scales, options: SearchOptions, start: Sequence[float] | None = None
+) -> ExpectedChoice:
+    """The same with what every part of the samples says.
+
+    Where the budget asks for no metric, or only for one on the samples that choose, or where there are too few samples
+    to split, the policy is that of `choose_policy`.
+    """
+    first = (options.start,) * trace.exits if start is None else tuple(start)
+    candidates = CANDIDATES[options.candidates]
+    needed = budget.needed_metric(trace.float_metric, trace.full_metric)
+    splits = split_samples(trace)
+    if needed is None or budget.target_on == "calibration" or not splits:
+        found = choose_policy(trace, budget, scales, options, first)
+        outcomes = fold_outcomes(
+            trace, lambda part: quick_policy(problem_within(budget, part, scales, options), first, candidates)
+        )
+        return ExpectedChoice(found, expected_from(outcomes), outcomes)
+
+    problem = least_cost_problem(trace, needed, scales.cost)
+    whole = PolicyPath(problem, first, candidates)
+    parts = [PolicyPath(least_cost_problem(s.choosing, needed, scales.cost), first, candidates) for s in splits]
+
+    def judged(found: Found, chosen: Sequence[Found]) -> ExpectedChoice:
+        outcomes = tuple(outcome_on(split.held_out, choice) for split, choice in zip(splits, chosen, strict=True))
+        expected = expected_from(outcomes)
+        assert expected is not None
+        missed = needed - expected.metric
+        return ExpectedChoice(found._replace(excess=missed if missed > _ROUNDING else 0.0), expected, outcomes)
+
+    def with_margin(margin: float) -> ExpectedChoice:
+        bound = -(needed + margin)
+        return judged(whole.within(bound), [part.within(bound) for part in parts])
+
+    closed = (NEVER,) * trace.exits
+    everybody_to_the_end = judged(evaluated(problem, closed), [evaluated(part.problem, closed) for part in parts])
+    most = max(-whole.most_careful - needed, 0.0)
+    return _smallest_margin(with_margin, most, everybody_to_the_end, 0.5 / trace.samples)
+
+
+def _smallest_margin(
+    with_margin: Callable[[float], ExpectedChoice], most: float, best: ExpectedChoice, step: float
+) -> ExpectedChoice:
+    """The best choice of a few margins from 0 to `most`: halved from above until one will do, then halved in.
+
+    Args:
+        with_margin: the choice at a margin.
+        most: the largest margin that the samples at hand can keep.
+        best: what there is without.
+        step: margins nearer to each other than this are the same.
+    """
+    low, high, enough = 0.0, most, False
+    margin = 0.0
+    for trial in range(_MOST_TRIALS):
+        choice = with_margin(margin)
+        best = choice if better(choice.found, best.found) else best
+        met = choice.found.excess == 0
+        if trial == 0:
+            if met or most <= 0:
+                break
+            margin = most
+            continue
+        if met:
+            high, enough = margin, True
+        elif enough:
+            low = margin
+        else:
+            high = margin
+        margin = (low + high) / 2
+        if high - low < step:
+            break
+    return best
