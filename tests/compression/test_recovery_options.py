@@ -89,7 +89,7 @@ def test_a_model_imitates_itself_for_nothing(model: EarlyExitModel) -> None:
     [(images, targets)] = batches_of(digits("train", 20), model, 20)
     losses = {}
     for teacher in ("same", "both", "full"):
-        settings = RecoverySettings(teacher=teacher, task_loss=0.0)  # type: ignore[arg-type]
+        settings = RecoverySettings(teacher=teacher, task_loss=0.0)
         stage = RecoveryStage(copy.deepcopy(model), TASK, model, MASS, settings).eval()
         with torch.no_grad():
             losses[teacher] = float(stage(images, targets, 0)[0])
