@@ -65,6 +65,17 @@ def test_every_parameter_is_in_one_group_and_only_matrices_decay() -> None:
     assert all(group["lr"] == 0.5 * group["peak"] for group in optimizer.param_groups)
 
 
+def test_a_factor_multiplies_the_peak_rate_by_name() -> None:
+    """Rate and decay of everything else stay; at half of the schedule both rates are halved."""
+    named = {name: nn.Parameter(torch.ones(2)) for name in ("model.a.bias", "model.a.gain", "model.heads.0.gain")}
+    optimizer = make_optimizer(
+        named.items(), SETTINGS, 4, torch.device("cpu"), lambda name: 3.0 if name.endswith(".gain") else 1.0
+    )
+    set_rate(optimizer, 0.5)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert [rates[id(p)] for p in named.values()] == pytest.approx([0.5e-3, 1.5e-3, 1.5e-2])
+
+
 def test_ema_follows_by_hand() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 0.0)

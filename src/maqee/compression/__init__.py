@@ -5,7 +5,8 @@ from maqee.compression.compress_run import compress
 from maqee.compression.job import compress_model
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.promise import RiskOptions
-from maqee.compression.recovery import Recovery, RecoverySettings
+from maqee.compression.recovery import Recovery
+from maqee.compression.recovery_settings import RecoverySettings
 
 __all__ = [
     "CompressOptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from maqee.compression.promise import RiskOptions
-from maqee.compression.recovery import RecoverySettings
+from maqee.compression.recovery_settings import RecoverySettings
 from maqee.errors import MaqeeError
 from maqee.quant import QuantSettings
 

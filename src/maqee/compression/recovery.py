@@ -2,25 +2,23 @@
 
 The paper trains f_{b,phi}; a hard exit has no gradient and leaves heads that few images reach without any. So all exits
 and the final output are trained together on their task loss and on imitation of the frozen full-precision model's final
-output (T = 2), each weighted by the share of images that leaves there, though not less than a tenth.
+output (T = 2), each weighted by the share of images that leaves there, though not less than a tenth. What is imitated,
+how much labels count and whether full depth has steps of its own can be chosen.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from maqee.apq import BitSettings, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
 from maqee.compression.model_measure import ModelMeasure
+from maqee.compression.recovery_settings import RecoverySettings
 from maqee.data import ImageSet, Splits
-from maqee.device import check_precision
-from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.models import Backbone
 from maqee.models.compiling import compile_each
@@ -30,7 +28,7 @@ from maqee.tasks import Task
 from maqee.training.exit_losses import TEMPERATURE
 from maqee.training.recipe import AugmentSection, StageSection
 from maqee.training.runner import PlainRunner
-from maqee.training.stages import Stage
+from maqee.training.stages import Stage, full_depth_alone
 from maqee.training.training_loop import LoopOptions, train_stage
 
 BEFORE, AFTER = "before-recovery", "after-recovery"  # names of snapshots
@@ -38,52 +36,6 @@ LEAST_SHARE = 0.1
 MIRRORED = AugmentSection(flip=True)
 MOST_IMAGES = 256  # of a step
 ATTENTION_AT_ONCE = 4 * MOST_IMAGES * 197**2  # attention weights of a head that a step keeps for its gradient
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoverySettings:
-    """How a quantized model is trained.
-
-    Attributes:
-        batch_size: images of a step; left out, 256, or fewer where images are large (`training_batch`).
-        lr: peak rate of the weights; the paper's 1e-5 suits its long training.
-        warmup: share of the steps.
-        weight_decay: of matrices.
-        weights: of the exits in the loss: the "mass" that leaves there, not less than a tenth; or their "depth", as
-            LGViT trains them, which does more for full depth.
-        learn_steps: let the steps of grids learn too; off, they stay as they were fitted.
-        ema: decay of the averaged weights; 0 is off.
-        precision: "bf16" or "fp32".
-        compile: use torch.compile.
-        augment: how training images are varied; left out, as when the backbone was last trained, and where nobody
-            knows that, mirrored at random.
-    """
-
-    batch_size: int | None = None
-    lr: float = 1e-4
-    warmup: float = 0.05
-    weight_decay: float = 0.0
-    weights: Literal["mass", "depth"] = "mass"
-    learn_steps: bool = True
-    ema: float = 0.0
-    precision: Literal["fp32", "bf16"] = "fp32"
-    compile: bool = False
-    augment: AugmentSection | None = None
-
-    def __post_init__(self) -> None:
-        if self.batch_size is not None and self.batch_size < 1:
-            raise MaqeeError(f"batch_size: {self.batch_size} must be at least 1.")
-        if not 0 < self.lr < math.inf:
-            raise MaqeeError(f"lr: {self.lr} must be more than 0.")
-        if not 0 <= self.warmup <= 1:
-            raise MaqeeError(f"warmup: {self.warmup} must be from 0 to 1, a share of the steps.")
-        if not 0 <= self.weight_decay < math.inf:
-            raise MaqeeError(f"weight_decay: {self.weight_decay} must be at least 0.")
-        if not 0 <= self.ema < 1:
-            raise MaqeeError(f"ema: {self.ema} must be from 0 to below 1.")
-        if self.weights not in ("mass", "depth"):
-            raise MaqeeError(f"weights: {self.weights!r} is not one of mass, depth.")
-        check_precision(self.precision)
 
 
 def training_batch(backbone: Backbone) -> int:
@@ -107,24 +59,57 @@ def shares(values: Sequence[float]) -> list[float]:
 
 
 class RecoveryStage(Stage):
-    """Task loss and imitation of the teacher's final output at every exit."""
+    """Task loss and imitation of the teacher at every exit.
 
-    def __init__(self, model: EarlyExitModel, task: Task, teacher: EarlyExitModel, weights: Sequence[float]) -> None:
+    Args:
+        model: the quantized model.
+        task: what is learnt.
+        teacher: the full-precision model; run as it is, so it must be in evaluation mode.
+        weights: of the exits and, last, of full depth.
+        settings: what is imitated, how much labels count, and whether full depth has steps of its own.
+    """
+
+    def __init__(
+        self,
+        model: EarlyExitModel,
+        task: Task,
+        teacher: EarlyExitModel,
+        weights: Sequence[float],
+        settings: RecoverySettings | None = None,
+    ) -> None:
         super().__init__(model, task)
         self.teacher = (teacher,)  # in a tuple: no part of this module's weights
         self.weights = list(weights)
+        self.settings = settings or RecoverySettings()
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """sum_e w_e (loss_e + T^2 KL(teacher || exit e))."""
+        """sum_e w_e (task_loss x loss_e + T^2 KL(teacher || exit e)); or full depth alone, with weight 1."""
+        alone = self.settings.alternate and full_depth_alone(step)
+        early = self.settings.teacher != "full" and not alone
         with torch.no_grad():
-            wanted = self.teacher[0](images)
-        outputs = self.exits.forward_all(images).outputs
+            wanted = self.teacher[0].forward_all(images, only_final=not early).outputs
+        outputs = self.exits.forward_all(images, only_final=alone).outputs
         values = [
-            (self.task.loss(output, targets) + self.task.distillation(output, wanted, TEMPERATURE)).mean()
-            for output in outputs
+            self._exit_loss(output, targets, wanted[index if early else -1], wanted[-1])
+            for index, output in enumerate(outputs)
         ]
+        if alone:
+            return values[-1], self.named_final(values[-1])
         total = torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()
         return total, self.named(values)
+
+    def rate_factor(self, name: str) -> float:
+        """Steps of grids may have a rate of their own."""
+        return self.settings.step_lr if name.endswith(".gain") else 1.0
+
+    def _exit_loss(self, output: Tensor, targets: Tensor, same: Tensor, final: Tensor) -> Tensor:
+        """Labels and imitation, as a mean over the batch; `same` and `final` are outputs of the teacher."""
+        value = self.task.distillation(output, same, TEMPERATURE)  # (batch,)
+        if self.settings.teacher == "both" and same is not final:
+            value = (value + self.task.distillation(output, final, TEMPERATURE)) / 2
+        if self.settings.task_loss:
+            value = self.settings.task_loss * self.task.loss(output, targets) + value
+        return value.mean()
 
 
 class Recovery:
@@ -170,7 +155,7 @@ class Recovery:
         start_learning(quantized, self.settings.learn_steps)
         by_depth = self.settings.weights == "depth"
         weights = shares(quantized.model.exit_blocks) if by_depth else exit_weights(exit_mass)
-        stage = RecoveryStage(quantized.model, self.task, self.teacher, weights)
+        stage = RecoveryStage(quantized.model, self.task, self.teacher.eval(), weights, self.settings)
         digest = f"{bits} {[round(float(mass), 9) for mass in exit_mass]} {steps} {self.settings} {self.seed}"
         options = LoopOptions(self.folder, digest, self.seed, compile=self.settings.compile)
         runner = PlainRunner(self.settings.precision, self.device)
@@ -191,6 +176,7 @@ class Recovery:
             warmup=settings.warmup * epochs,
             weight_decay=settings.weight_decay,
             ema=settings.ema,
+            drop_path=settings.drop_path,
             augment=settings.augment or MIRRORED,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,12 +26,24 @@ def learning_rate(step: int, steps: int, warmup: int) -> float:
 
 
 def make_optimizer(
-    parameters: Iterable[tuple[str, nn.Parameter]], settings: StageSection, depth: int, device: torch.device
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    settings: StageSection,
+    depth: int,
+    device: torch.device,
+    factor: Callable[[str], float] = lambda name: 1.0,
 ) -> torch.optim.AdamW:
-    """One group for each pair of rate and decay; each group carries its peak rate as "peak"."""
+    """One group for each pair of rate and decay; each group carries its peak rate as "peak".
+
+    Args:
+        parameters: what is trained, with names.
+        settings: rates and decay.
+        depth: number of blocks.
+        device: where the parameters lie.
+        factor: by name, what the peak rate of a parameter is multiplied by.
+    """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in parameters:
-        peak = peak_rate(name, settings, depth)
+        peak = factor(name) * peak_rate(name, settings, depth)
         decay = settings.weight_decay if has_decay(name, parameter) else 0.0
         groups.setdefault((peak, decay), []).append(parameter)
     listed: list[dict[str, Any]] = [

@@ -51,6 +51,10 @@ class Stage(nn.Module):
             if self.trains_backbone or name.startswith("model.heads."):
                 yield name, parameter
 
+    def rate_factor(self, name: str) -> float:
+        """Factor on the learning rate of a parameter."""
+        return 1.0
+
     def exit_losses(self, outputs: list[Tensor], targets: Tensor) -> list[Tensor]:
         """Mean task loss of every exit and of the final output."""
         return [self.task.loss(output, targets).mean() for output in outputs]
@@ -58,6 +62,15 @@ class Stage(nn.Module):
     def named(self, values: list[Tensor]) -> dict[str, Tensor]:
         """Losses under the blocks they belong to."""
         return {f"loss@{block}": value.detach() for block, value in zip(self.exits.exit_blocks, values, strict=False)}
+
+    def named_final(self, value: Tensor) -> dict[str, Tensor]:
+        """The loss at full depth under its block."""
+        return {f"loss@{self.exits.backbone.depth}": value.detach()}
+
+
+def full_depth_alone(step: int) -> bool:
+    """Whether a step of LGViT's alternation trains full depth only: every other one, from the first on."""
+    return step % 2 == 0
 
 
 stages: Registry[type[Stage]] = Registry("training stage")
@@ -116,9 +129,9 @@ class Joint(Stage):
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Even steps: final loss only. Odd steps: all exits, the deeper the heavier."""
-        if step % 2 == 0:
+        if full_depth_alone(step):
             value = self.task.loss(self.model(images), targets).mean()
-            return value, {f"loss@{self.exits.backbone.depth}": value.detach()}
+            return value, self.named_final(value)
         outputs = self.exits.forward_all(images).outputs
         *early, final = self.exit_losses(outputs, targets)
         if self.distillation:

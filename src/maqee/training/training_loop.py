@@ -61,7 +61,7 @@ def train_stage(
     module = runner.prepare(stage)
     if options.compile:
         compile_each(stage.model.compilable())
-    optimizer = make_optimizer(trained.items(), settings, backbone.depth, runner.device)
+    optimizer = make_optimizer(trained.items(), settings, backbone.depth, runner.device, stage.rate_factor)
     ema = Ema(stage, settings.ema) if settings.ema else None
     path = options.folder / f"{name}.checkpoint.safetensors"
     first = load_checkpoint(path, stage, optimizer, ema, options.digest) if path.exists() else 0
