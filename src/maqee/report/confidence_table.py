@@ -11,9 +11,7 @@ def confidence_table(result: dict[str, Any]) -> str:
         f"{result['data']}, {result['images']} calibration images, {result['precision']}; "
         f"the run decides by {result['task']}"
     )
-    score = (
-        f"rank correlation with the score ({result['score_name']}) at each exit; 1 is best; mean of early exits"
-    )
+    score = f"rank correlation with the score ({result['score_name']}) at each exit; 1 is best; mean of early exits"
     gain = "rank correlation with what full depth adds to the score; -1 is best"
     return "\n\n".join(
         (heading, _ranks(result, "score", score), _ranks(result, "gain", gain), _spreads(result), _best(result))
