@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import pearsonr, rankdata
+from scipy.stats import spearmanr
 
 import maqee
 from maqee.data import open_data
@@ -20,9 +20,10 @@ from maqee.evaluation.confidence_ranks import (
     best_confidence,
     collect_confidences,
     rank_confidence,
-    rank_correlation,
     same_targets,
+    win_shares,
 )
+from maqee.evaluation.rank_correlation import rank_correlation, rank_correlations
 from maqee.evaluation.record import evaluation_batches, measure_exits
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.io import read_json
@@ -58,13 +59,36 @@ def test_rank_correlation_sees_nothing_but_order(one: np.ndarray, other: np.ndar
     found = rank_correlation(one, other)
     assert found == rank_correlation(np.exp(one), other**3)
     if found is not None:
-        assert found == pytest.approx(pearsonr(rankdata(one), rankdata(other)).statistic)
+        assert found == pytest.approx(spearmanr(one, other).statistic)
+
+
+def test_every_column_is_correlated_with_its_own() -> None:
+    random = np.random.default_rng(0)
+    one, other = random.integers(0, 6, (3, 20, 4)).astype(float), random.random((20, 4))
+    found = rank_correlations(one, other)
+    assert found.shape == (3, 4)
+    for candidate in range(3):
+        for column in range(4):
+            wanted = spearmanr(one[candidate, :, column], other[:, column]).statistic
+            assert found[candidate, column] == pytest.approx(wanted)
+
+
+def test_who_wins_when_images_are_drawn_anew() -> None:
+    score = np.stack([np.arange(30.0), np.arange(30.0)], axis=1)  # one early exit, and full depth
+    flat, right, wrong = np.zeros((30, 2)), 2 * score, -score
+    assert win_shares([flat, wrong, right, right], score, 20) == [0, 0, 1, 0]
+    assert win_shares([flat], score, 20) == [0]
+    random = np.random.default_rng(1)
+    even = win_shares([random.random((30, 2)) for _ in range(3)], score)
+    assert even == win_shares(list(np.random.default_rng(1).random((3, 30, 2))), score)
+    assert sum(even) == pytest.approx(1)
+    assert max(even) < 1
 
 
 def test_one_confidence_by_hand() -> None:
     score = np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.5]])  # full depth adds 0.8, 0.6 and 0.2
     confidence = np.array([[0.5, 0.7], [0.6, 0.7], [0.8, 0.7]])
-    found = rank_confidence("segmentation", (2, 4), confidence, score)
+    found = rank_confidence("segmentation", (2, 4), confidence, score, 0.0)
     early, full = found.exits
     assert (early.block, full.block) == (2, 4)
     assert early.score == pytest.approx(1)
@@ -77,14 +101,14 @@ def test_one_confidence_by_hand() -> None:
 def test_the_mean_is_over_early_exits_that_all_have_a_rank() -> None:
     score = np.array([[0.1, 0.1, 0.9], [0.2, 0.3, 0.8], [0.3, 0.2, 0.5]])
     confidence = np.array([[0.1, 0.1, 0.3], [0.2, 0.2, 0.2], [0.3, 0.3, 0.1]])
-    assert rank_confidence("a", (1, 2, 3), confidence, score).mean_score == pytest.approx((1 + 0.5) / 2)
+    assert rank_confidence("a", (1, 2, 3), confidence, score, 0.0).mean_score == pytest.approx((1 + 0.5) / 2)
     confidence[:, 1] = 0.5
-    assert rank_confidence("a", (1, 2, 3), confidence, score).mean_score is None
+    assert rank_confidence("a", (1, 2, 3), confidence, score, 0.0).mean_score is None
 
 
 def test_the_best_is_the_first_of_the_largest_means() -> None:
     ranks = [
-        ConfidenceRank(task=name, exits=(), mean_score=mean, mean_gain=None)
+        ConfidenceRank(task=name, exits=(), mean_score=mean, mean_gain=None, wins=0.0)
         for name, mean in (("a", None), ("b", 0.2), ("c", 0.5), ("d", 0.5))
     ]
     assert best_confidence(ranks) == "c"
@@ -136,7 +160,7 @@ def test_the_command_writes_what_the_function_gives(mini: dense.Miniature, tmp_p
 def test_classifiers_have_ranks_too() -> None:
     """A score of 0 or 1 has ties and an order all the same."""
     confidence, score = torch.tensor([[0.4, 0.9], [0.6, 0.9], [0.8, 0.9]]), torch.tensor([[0.0, 1], [1, 1], [1, 1]])
-    found = rank_confidence("classification", (1, 2), confidence.double().numpy(), score.double().numpy())
+    found = rank_confidence("classification", (1, 2), confidence.double().numpy(), score.double().numpy(), 0.0)
     assert found.mean_score == pytest.approx(1.5 / (2 * 1.5) ** 0.5)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import spearmanr
+from numpy.typing import NDArray
 from torch import Tensor
 
 from maqee.data import open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
+from maqee.evaluation.rank_correlation import rank_correlation, rank_correlations
 from maqee.evaluation.record import Batch, evaluation_batches, run_exits
 from maqee.exits import EarlyExitModel
 from maqee.progress import Steps, steps
@@ -33,6 +33,7 @@ from maqee.values import plain
 Floats = NDArray[np.float64]
 SPLIT = "calibration"  # a confidence is chosen, and nothing is chosen on test images
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
+RESAMPLES = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +63,15 @@ class ConfidenceRank:
         exits: its ranks at every exit, full depth last.
         mean_score: mean rank correlation with the score over the early exits; None where an exit has none.
         mean_gain: likewise with what full depth adds.
+        wins: share of bootstrap resamples of the images in which its mean rank correlation with the score is the
+            largest of all: a best confidence that seldom wins again was best by chance.
     """
 
     task: str
     exits: tuple[ExitRank, ...]
     mean_score: float | None
     mean_gain: float | None
+    wins: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +126,10 @@ def rank_confidences(
     candidates = same_targets(ready.task)
     with steps("measuring", len(data)) as bar:
         confidences, scores = collect_confidences(ready.model, evaluation_batches(ready.model, data), candidates, bar)
+    shares = win_shares(confidences, scores)
     found = tuple(
-        rank_confidence(task.name, ready.model.exit_blocks, values, scores)
-        for task, values in zip(candidates, confidences, strict=True)
+        rank_confidence(task.name, ready.model.exit_blocks, values, scores, wins)
+        for task, values, wins in zip(candidates, confidences, shares, strict=True)
     )
     return ConfidenceRanks(
         run=folder.resolve().name,
@@ -161,7 +166,7 @@ def collect_confidences(
     return [_joined(values) for values in confidences], _joined(scores)
 
 
-def rank_confidence(name: str, blocks: Sequence[int], confidence: Floats, score: Floats) -> ConfidenceRank:
+def rank_confidence(name: str, blocks: Sequence[int], confidence: Floats, score: Floats, wins: float) -> ConfidenceRank:
     """Compare one confidence with the scores.
 
     Args:
@@ -169,6 +174,7 @@ def rank_confidence(name: str, blocks: Sequence[int], confidence: Floats, score:
         blocks: where the exits sit, full depth last.
         confidence: (images, exits + 1).
         score: (images, exits + 1).
+        wins: its share of the resamples.
     """
     gain = score[:, -1:] - score  # (images, exits + 1)
     exits = tuple(
@@ -186,6 +192,7 @@ def rank_confidence(name: str, blocks: Sequence[int], confidence: Floats, score:
         exits=exits,
         mean_score=_mean([found.score for found in early]),
         mean_gain=_mean([found.gain for found in early]),
+        wins=wins,
     )
 
 
@@ -195,12 +202,23 @@ def best_confidence(found: Sequence[ConfidenceRank]) -> str | None:
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def rank_correlation(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Spearman's rank correlation, equal values sharing their mean rank; None if either side has no order at all."""
-    left, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if left.size < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
-        return None
-    return float(spearmanr(left, right).statistic)
+def win_shares(confidences: Sequence[Floats], score: Floats, resamples: int = RESAMPLES) -> list[float]:
+    """How often each confidence ranks best when the images are drawn anew, with replacement; the first of equals.
+
+    Args:
+        confidences: of each candidate, (images, exits + 1).
+        score: (images, exits + 1).
+        resamples: how many draws; the same ones every time.
+    """
+    random = np.random.default_rng(0)
+    early, wanted = np.stack(confidences)[..., :-1], score[:, :-1]  # (candidates, images, exits), (images, exits)
+    wins = np.zeros(len(early))
+    for _ in range(resamples):
+        drawn = random.integers(len(score), size=len(score))
+        means = rank_correlations(early[:, drawn], wanted[drawn]).mean(axis=1)  # (candidates,)
+        if not np.isnan(means).all():
+            wins[np.nanargmax(means)] += 1
+    return [float(share) for share in wins / resamples]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -11,7 +11,10 @@ def confidence_table(result: dict[str, Any]) -> str:
         f"{result['data']}, {result['images']} calibration images, {result['precision']}; "
         f"the run decides by {result['task']}"
     )
-    score = f"rank correlation with the score ({result['score_name']}) at each exit; 1 is best; mean of early exits"
+    score = (
+        f"rank correlation with the score ({result['score_name']}) at each exit; 1 is best\n"
+        "mean: of early exits; wins: how often this mean is the largest when the images are drawn anew"
+    )
     gain = "rank correlation with what full depth adds to the score; -1 is best"
     return "\n\n".join(
         (heading, _ranks(result, "score", score), _ranks(result, "gain", gain), _spreads(result), _best(result))
@@ -19,10 +22,11 @@ def confidence_table(result: dict[str, Any]) -> str:
 
 
 def _ranks(result: dict[str, Any], figure: str, title: str) -> str:
-    lines = [title, _titles(result, 9) + f"{'mean':>9}"]
+    lines = [title, _titles(result, 9) + f"{'mean':>9}" + (f"{'wins':>7}" if figure == "score" else "")]
     for row in result["confidences"]:
         values = [*(found[figure] for found in row["exits"]), row[f"mean_{figure}"]]
-        lines.append(_name(result, row["task"]) + "".join(f"{_number(value):>9}" for value in values))
+        wins = f"{row['wins']:>7.0%}" if figure == "score" else ""
+        lines.append(_name(result, row["task"]) + "".join(f"{_number(value):>9}" for value in values) + wins)
     return "\n".join(lines)
 
 
