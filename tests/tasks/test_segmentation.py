@@ -236,6 +236,23 @@ def test_confidences_are_shares_and_do_not_depend_on_the_batch(
         assert together.tolist() == pytest.approx(alone, abs=1e-5), name
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_confidences_can_be_recorded_on_a_gpu(gpu: torch.device, name: str) -> None:
+    """Exits are run as CUDA graphs, which allow no step that waits for the device."""
+    logits = [3 * torch.randn(4, CLASSES, 6, 9, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    given, confidence = logits[0].to(gpu), tasks[name].confidence
+    side = torch.cuda.Stream(gpu)
+    with torch.cuda.stream(side):
+        confidence(given)  # what is set up on first use must not be recorded
+    torch.cuda.current_stream(gpu).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = confidence(given)
+    given.copy_(logits[1])
+    graph.replay()
+    assert found.tolist() == pytest.approx(confidence(logits[1]).tolist(), abs=1e-5)
+
+
 def test_names_in_stored_plans_keep_their_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that were written with these names must go on deciding as they did, whatever new work begins with."""
     monkeypatch.setattr(segmentation, "DEFAULT", "segmentation-iou")
