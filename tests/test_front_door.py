@@ -26,6 +26,7 @@ PROMISED = (
 # The function that does what a command does.
 COMMANDS = {
     "baselines": "baselines",
+    "bench confidence": "rank_confidences",
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.evaluation import Evaluation as Evaluation
     from maqee.evaluation import evaluate as evaluate
+    from maqee.evaluation.confidence_ranks import ConfidenceRanks as ConfidenceRanks
+    from maqee.evaluation.confidence_ranks import rank_confidences as rank_confidences
     from maqee.evaluation.cost_report import CostReport as CostReport
     from maqee.evaluation.cost_report import cost as cost
     from maqee.evaluation.diagnose import RunDiagnosis as RunDiagnosis
@@ -78,6 +80,7 @@ else:
             "Catalogue": "maqee.training.catalogue",
             "CompressConfig": "maqee.compression.compress_config",
             "CompressOptions": "maqee.compression",
+            "ConfidenceRanks": "maqee.evaluation.confidence_ranks",
             "CostReport": "maqee.evaluation.cost_report",
             "Demo": "maqee.compression.demo",
             "EarlyExitModel": "maqee.exits",
@@ -122,6 +125,7 @@ else:
             "open_data": "maqee.data",
             "predict": "maqee.runtime",
             "quantize": "maqee.quant",
+            "rank_confidences": "maqee.evaluation.confidence_ranks",
             "read_compress_config": "maqee.compression.compress_config",
             "read_recipe": "maqee.training",
             "search": "maqee.evaluation.trace_search",

@@ -18,6 +18,7 @@ from maqee.cli.options import (
     Exif,
     Exits,
     Figures,
+    FinishedRun,
     Json,
     Mean,
     Method,
@@ -25,6 +26,7 @@ from maqee.cli.options import (
     Repeats,
     Resample,
     Resize,
+    Stage,
     Std,
     Threads,
     parse_numbers,
@@ -33,7 +35,8 @@ from maqee.cli.options import (
 from maqee.cli.output import deliver
 
 app = typer.Typer(
-    help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery.",
+    help="Measure this machine: gradients under torch.compile, speed of early exit, cost of quantization and recovery; "
+    "and how well confidences tell hard images from easy ones.",
     no_args_is_help=True,
 )
 
@@ -235,3 +238,19 @@ def neighbour(
     from maqee.report.bench_tables import neighbour_line
 
     deliver(bench_neighbour(overrides or (), neighbours=neighbours), neighbour_line, json, out)
+
+
+@app.command()
+def confidence(
+    run: FinishedRun,
+    stage: Stage = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Compare the confidences of a task: how well each ranks the calibration images by their score, at every exit."""
+    from maqee.evaluation.confidence_ranks import rank_confidences
+    from maqee.report.confidence_table import confidence_table
+
+    deliver(rank_confidences(run, data_root=data_root, stage=stage, device=device), confidence_table, json, out)

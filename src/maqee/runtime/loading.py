@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from maqee.apq.plan import Plan
@@ -15,7 +16,7 @@ from maqee.quant import QuantizedModel
 from maqee.quant.artifact import load_quantized
 from maqee.runs import CONFIG, PLAN, PREPROCESSING, is_compressed, model_folder, read_recipe, stage_folder
 from maqee.runtime.ready import Compression, ReadyModel
-from maqee.tasks import tasks
+from maqee.tasks import segmentation, tasks
 
 
 def load(
@@ -40,14 +41,29 @@ def load(
     else:
         found = stage_folder(folder, stage) if stage is not None else model_folder(folder)
         model = _load_trained(found, read_recipe(folder).get("task"))
-    if policy is not None:
-        model = model.with_policy(policy if isinstance(policy, Policy) else read_policy(Path(policy)))
+    if isinstance(policy, Policy):
+        model = model.with_policy(policy)
+    elif policy is not None:
+        model = _follow(model, read_plan(policy))
     return model.to(pick_device(device))
 
 
-def read_policy(path: Path) -> Policy:
+def read_plan(path: str | Path) -> Plan:
+    """A plan from its file, or from the folder that it lies in."""
+    return Plan.load(Path(path) / PLAN if Path(path).is_dir() else Path(path))
+
+
+def read_policy(path: str | Path) -> Policy:
     """The thresholds of a plan: its file, or the folder that it lies in."""
-    return Plan.load(path / PLAN if path.is_dir() else path).policy
+    return read_plan(path).policy
+
+
+def _follow(model: ReadyModel, plan: Plan) -> ReadyModel:
+    """Stop by a plan's thresholds, and by the confidence that they were chosen for, which the plan's task names."""
+    if tasks[plan.task].targets != model.task.targets:
+        raise MaqeeError(f"The plan is for {plan.task}, the model for {model.task_name}: give a plan of this model.")
+    model.model.use_confidence(tasks[plan.task].confidence)
+    return replace(model, task_name=plan.task).with_policy(plan.policy)
 
 
 def _load_compressed(folder: Path) -> ReadyModel:
@@ -82,4 +98,4 @@ def _task_by_shape(network: EarlyExitModel) -> str:
     """What a model predicts that nobody has told the task of, such as one of transformers: its outputs decide."""
     if getattr(network.backbone.config, "detection_tokens", 0):
         return "detection"
-    return "segmentation" if (network.final_kind or "").startswith("segformer") else "classification"
+    return segmentation.DEFAULT if (network.final_kind or "").startswith("segformer") else "classification"

@@ -7,7 +7,7 @@ from pathlib import Path
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.policy import Policy
-from maqee.runtime.loading import load, read_policy
+from maqee.runtime.loading import load, read_plan
 from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.ready import ReadyModel
@@ -52,7 +52,20 @@ def open_model(
     if isinstance(model, ReadyModel):
         ready = model if device is None else model.to(pick_device(device))
     else:
-        ready = load(model).to(pick_device(device))
-    if policy is not None:
-        return ready.with_policy(policy if isinstance(policy, Policy) else read_policy(Path(policy)))
-    return ready if threshold is None else ready.with_policy(threshold)
+        ready = load(model, policy).to(pick_device(device))
+    if threshold is not None:
+        return ready.with_policy(threshold)
+    if policy is None or not isinstance(model, ReadyModel):
+        return ready
+    return ready.with_policy(policy if isinstance(policy, Policy) else _thresholds(ready, policy))
+
+
+def _thresholds(ready: ReadyModel, path: str | Path) -> Policy:
+    """A plan's, for a model that is loaded already: its confidence is not changed behind the caller's back."""
+    plan = read_plan(path)
+    if plan.task != ready.task_name:
+        raise MaqeeError(
+            f"The plan {path} decides by the confidence of {plan.task}, the model by that of {ready.task_name}: load "
+            "the model with this plan as its policy."
+        )
+    return plan.policy

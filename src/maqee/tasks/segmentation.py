@@ -18,6 +18,7 @@ from maqee.tasks import pixels
 from maqee.tasks.base import tasks
 from maqee.tasks.pixels import IGNORE
 
+DEFAULT = "segmentation"  # the task, and so the confidence, of new work that names none; what is stored keeps its name
 _AT_ONCE = 1 << 27  # logits stretched at a time, so that a large batch of many classes fits into memory
 
 
@@ -173,10 +174,19 @@ def _check_picture(output: Tensor) -> None:
         )
 
 
-for _name, _confidence in (
-    ("segmentation", pixels.mean_confidence),
-    ("segmentation-median", pixels.median_confidence),
-    ("segmentation-quantile", pixels.low_confidence),
-    ("segmentation-patch", pixels.patch_confidence),
-):
+# A plan, a trace and the recipe of a run hold the name, so that the name says for ever which confidence decides.
+CONFIDENCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "segmentation": pixels.mean_confidence,
+    "segmentation-median": pixels.median_confidence,
+    "segmentation-quantile": pixels.low_confidence,
+    "segmentation-quantile-10": pixels.lowest_confidence,
+    "segmentation-patch": pixels.patch_confidence,
+    "segmentation-patch-10": pixels.region_confidence,
+    "segmentation-margin": pixels.margin_confidence,
+    "segmentation-entropy": pixels.entropy_confidence,
+    "segmentation-sure": pixels.sure_share,
+    "segmentation-classes": pixels.class_confidence,
+    "segmentation-iou": pixels.expected_iou,
+}
+for _name, _confidence in CONFIDENCES.items():
     tasks.register(_name)(Segmentation(_name, _confidence))

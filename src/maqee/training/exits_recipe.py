@@ -17,6 +17,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import backbone_of, load_network
 from maqee.models import Backbone
 from maqee.runs import DataSource, short_name
+from maqee.tasks import segmentation
 from maqee.training.recipe import (
     AugmentSection,
     DataSection,
@@ -29,7 +30,7 @@ from maqee.training.train_run import Training
 from maqee.training.train_run import train as train_recipe
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1500, 3, 60
-TASKS = {"labels": "classification", "masks": "segmentation", "boxes": "detection"}
+TASKS = {"labels": "classification", "masks": segmentation.DEFAULT, "boxes": "detection"}
 SCHEMES = {"labels": "lgvit", "masks": "segformer", "boxes": "detection"}
 
 Trained = Literal["heads", "all"]
