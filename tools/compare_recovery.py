@@ -94,7 +94,7 @@ class Bench:
         self.recovery.settings, self.recovery.folder = settings, folder
         synchronize(self.recovery.device)
         start = time.monotonic()
-        self.recovery(quantized, quantized.block_bits, self.exit_mass, self.steps)
+        self.recovery(quantized, quantized.bit_settings, self.exit_mass, self.steps)
         synchronize(self.recovery.device)
         return quantized.model, time.monotonic() - start
 

@@ -40,9 +40,7 @@ class Run:
         self.total_bits = budget.total_bits(measure.depth, options)
         self.most_moves = 2 * measure.depth if options.max_swaps is None else options.max_swaps
         self.stale: Trace | None = None  # the first pass, where the options say that it is enough
-        self.last: tuple[BitSettings, str, Trace] | None = (
-            None  # bits and weights of a pass that may be asked for again
-        )
+        self.last: tuple[BitSettings, str, Trace] | None = None  # of a pass that may be asked for again
         self.here: tuple[Position, Trace, Scores] | None = None  # what was measured at the position now
 
     def start(self) -> SearchState:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from maqee.apq import BlockBits, SearchOptions
+from maqee.apq import BitSettings, SearchOptions
 from maqee.bench.result import BenchResult
 from maqee.bench.threshold_search import ThresholdTiming, search_speed
 from maqee.bench.timing import time_together
@@ -104,7 +104,7 @@ def bench_search(
         torch.set_num_threads(threads)
     target = pick_device(device)
     measure = _make_measure(model, exits, samples, scored or max(1, samples // 2), method, target)
-    bits: BlockBits = (4,) * measure.depth
+    bits = measure.start
     counted: list[float] = []
 
     def step() -> None:
@@ -132,26 +132,27 @@ def bench_search(
 
 
 @torch.inference_mode()
-def calibration_pass(measure: ModelMeasure, bits: BlockBits) -> None:
+def calibration_pass(measure: ModelMeasure, bits: BitSettings) -> None:
     """Every exit of the quantized model on every calibration image; nothing is kept or compared."""
-    measure.quantized.set_block_bits(bits)
+    measure.quantized.set_widths(bits)
     for images, _ in measure.batches:
         measure.model.forward_all(images)
 
 
-def one_step(measure: ModelMeasure, bits: BlockBits) -> None:
+def one_step(measure: ModelMeasure, bits: BitSettings) -> None:
     """What the search asks after every change of bits."""
     options = SearchOptions()
-    widths = [[w for w in (b - 1, b, b + 1) if options.bit_min <= w <= options.bit_max] for b in bits]
+    widths = [[w for w in (b - 1, b, b + 1) if options.bit_min <= w <= options.bit_max] for b in bits.block_weights]
     measure.trace(bits)
     measure.block_risks(bits, widths, path=False)
 
 
-def plain_step(measure: ModelMeasure, bits: BlockBits) -> None:
+def plain_step(measure: ModelMeasure, bits: BitSettings) -> None:
     """The whole network anew for every block with one bit more."""
     measure.trace(bits)
+    weights = bits.block_weights
     for block in range(measure.depth):
-        measure.trace((*bits[:block], bits[block] + 1, *bits[block + 1 :]))
+        measure.trace(bits.with_weights((*weights[:block], weights[block] + 1, *weights[block + 1 :])))
 
 
 def _make_measure(model: str, exits: str, samples: int, scored: int, method: str, device: torch.device) -> ModelMeasure:

@@ -62,7 +62,7 @@ class Demo:
         full_precision_on_calibration: accuracy of the full-precision model there.
         asked_on_calibration: what the search was asked to reach there.
         expected_elsewhere: what cross-validation expects on images that did not choose thresholds.
-        bits: weight bits of the plan's blocks.
+        bits: widths of the plan.
         thresholds: of the plan's exits.
         folder: name of the folder with the compressed model.
         rows: one a way to run the model.
@@ -75,7 +75,7 @@ class Demo:
     full_precision_on_calibration: float
     asked_on_calibration: float
     expected_elsewhere: float
-    bits: tuple[int, ...]
+    bits: BitSettings
     thresholds: tuple[float, ...]
     folder: str
     rows: tuple[DemoRow, ...]
@@ -89,7 +89,7 @@ class Demo:
         ]
         names = ("data", "images", "calibration_images", "full_precision_on_calibration", "asked_on_calibration")
         values: dict[str, Any] = {name: getattr(self, name) for name in (*names, "expected_elsewhere")}
-        plan = {"bits": list(self.bits), "thresholds": list(self.thresholds), "folder": self.folder}
+        plan = {"bits": self.bits.to_json(), "thresholds": list(self.thresholds), "folder": self.folder}
         return values | {
             "accuracy_is": "simulated",
             "plan": plan,

@@ -63,7 +63,7 @@ def evaluate_compressed(
 
 def about_plan(plan: Plan) -> dict[str, object]:
     """What figures of a compressed model are figures of."""
-    return {"method": plan.method, "bits": list(plan.bits)}
+    return {"method": plan.method, "bits": plan.bits.to_json()}
 
 
 def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:

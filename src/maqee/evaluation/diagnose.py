@@ -67,7 +67,7 @@ class RunDiagnosis:
         data: name of the images.
         images: how many.
         method: quantization method of the plan.
-        bits: weight bits of the plan's blocks.
+        bits: mean weight bits of each block.
         violated: what does not hold, in words; None if everything does.
         sensitivity: static sensitivity of every block.
         risk: R of every block at the plan's thresholds.
@@ -79,7 +79,7 @@ class RunDiagnosis:
     data: str
     images: int
     method: str
-    bits: tuple[int, ...]
+    bits: tuple[float, ...]
     violated: str | None
     sensitivity: tuple[float, ...]
     risk: tuple[float, ...]
@@ -130,7 +130,7 @@ def diagnose(
         data=data.name,
         images=len(data),
         method=plan.method,
-        bits=plan.bits,
+        bits=plan.bits.mean_weights,
         violated=_violated(diagnosis),
         sensitivity=tuple(states.sensitivity.tolist()),
         risk=tuple(risk_of_blocks(Trace.load(run / TRACE), plan.thresholds, plan.scales, plan.options).tolist()),
@@ -217,7 +217,7 @@ def diagnose_states(states: States, plan: Plan) -> Diagnosis:
         states.float_confidence,
         states.confidence,
         plan.thresholds,
-        (*plan.exit_blocks, len(plan.bits)),
+        (*plan.exit_blocks, plan.bits.depth),
         losses=states.losses,
         block_errors=states.errors,
         sensitivity=states.sensitivity,

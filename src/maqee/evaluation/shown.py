@@ -45,8 +45,11 @@ def open_shown(run: Path, data_root: Path | None, split: str, stage: str | None,
                 "maqee train."
             )
         ready = load(run)
-        bits = " ".join(map(str, ready.plan.bits))
-        title = f"{run.resolve().name}, {ready.plan.method}, weight bits {bits} (simulated)"
+        got = ready.plan.got
+        bits = f"{got.weighted_bits:.3g} weight bits"
+        if got.activation_bits is not None:
+            bits += f" and {got.activation_bits:.3g} activation bits on average"
+        title = f"{run.resolve().name}, {ready.plan.method}, {bits} (simulated)"
     else:
         recipe, value = require_recipe(run), THRESHOLD if threshold is None else threshold
         if not 0 <= value <= 1 and value != NEVER:

@@ -172,7 +172,7 @@ def about_trace(trace: Trace, solver: str) -> dict[str, Any]:
         "task": trace.task,
         "metric": tasks[trace.task].score_name,
         "model": trace.model,
-        "bits": list(trace.bits.weights),
+        "bits": trace.bits.to_json(),
         "exit_blocks": list(trace.exit_blocks),
         "solver": solver,
         "accuracy_is": "simulated, on calibration images",

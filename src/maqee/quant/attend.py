@@ -30,6 +30,7 @@ class QuantAttend(nn.Module):
         super().__init__()
         self.name = name
         self.fitted = nn.ModuleDict()
+        self.bits: int | None = None
         self.begin_width(bits)
         self.enabled = True
         self.learning = False
@@ -46,7 +47,7 @@ class QuantAttend(nn.Module):
     def begin_width(self, bits: int | None) -> None:
         """Make room for what is fitted at a width, and use it."""
         self.fitted[str(bits)] = nn.ModuleDict()
-        self.bits: int | None = bits
+        self.bits = bits
 
     def switch(self, bits: int | None) -> None:
         """Use another width that was fitted: a look-up."""

@@ -43,6 +43,8 @@ class QuantLayer(nn.Module):
         self.inner = inner
         self.name = name
         self.fitted = nn.ModuleDict()
+        self.bits: int | None = None
+        self.input_bits: int | None = None
         self.begin_width(input_bits)
         self.folded = True
         self.norm: tuple[nn.LayerNorm, ...] = ()  # in a tuple: no part of this module
@@ -114,13 +116,13 @@ class QuantLayer(nn.Module):
     def begin_width(self, bits: int | None) -> None:
         """Make room for what is fitted at a width of the input, and use it."""
         self.fitted[str(bits)] = FittedWidth()
-        self.input_bits: int | None = bits
-        self.bits: int | None = None
+        self.input_bits, self.bits = bits, None
 
     def note_moved(self, ratio: Tensor) -> None:
         """Remember what was moved from norm and input into the float weights, which hold it already."""
         width = self.width
-        width.ratio, width.bias = ratio.clone(), self.inner.bias.detach().clone()
+        bias = self.inner.bias
+        width.ratio, width.bias = ratio.clone(), None if bias is None else bias.detach().clone()
         norm = self.norm[0]
         width.norm = torch.stack([norm.weight.detach(), norm.bias.detach()])
 
@@ -141,10 +143,10 @@ class QuantLayer(nn.Module):
 
     def check_fitted(self, bits: int | None, input_bits: int | None) -> None:
         """Complain if nothing was fitted at these widths."""
-        width = self.fitted[str(input_bits)] if str(input_bits) in self.fitted else None
-        if width is None:
+        if str(input_bits) not in self.fitted:
             kept = ", ".join(sorted(self.fitted))
             raise MaqeeError(f"{self.name} has no input at {input_bits} bits (fitted: {kept}): fit it with that width.")
+        width = self.fitted[str(input_bits)]
         assert isinstance(width, FittedWidth)
         if bits is not None and str(bits) not in width.states:
             kept = ", ".join(sorted(width.states)) or "none"

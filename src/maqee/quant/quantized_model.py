@@ -94,8 +94,8 @@ class QuantizedModel:
     def begin_width(self, bits: int) -> None:
         """Make room for what is fitted next, with this activation width in everything that can be switched."""
         self.fitting = bits
-        for name, module in (*self.layers.items(), *self.attends.items()):
-            module.begin_width(self.asked(name).activations)
+        for module in self._modules():
+            module.begin_width(self.asked(module.name).activations)
 
     def widths(self, name: str) -> tuple[int, ...]:
         """Weight bits a layer is fitted for: all widths where they can be switched, the one asked elsewhere."""
@@ -126,8 +126,8 @@ class QuantizedModel:
         """Layers and attention products of a block whose widths can be changed."""
         if not 1 <= block <= self.depth:
             raise MaqeeError(f"There is no block {block}: blocks go from 1 to {self.depth}.")
-        named = (*self.layers.items(), *self.attends.items())
-        return [module for name, module in named if self.places[name].block == block and self.switches(name)]
+        found = (module for module in self._modules() if self.places[module.name].block == block)
+        return [module for module in found if self.switches(module.name)]
 
     def set_bits(self, block: int, weights: int, activations: int | None = None) -> None:
         """Switch a block to other widths that were fitted: a look-up, nothing else is touched.
@@ -144,8 +144,11 @@ class QuantizedModel:
         """Switch everything that can be switched; what cannot keeps its widths."""
         if widths.depth != self.depth:
             raise MaqeeError(f"There are widths for {widths.depth} blocks, and the model has {self.depth}.")
-        named = (*self.layers.items(), *self.attends.items())
-        self._switch([(module, _pair(widths, self.places[name])) for name, module in named if self.switches(name)])
+        switched = (module for module in self._modules() if self.switches(module.name))
+        self._switch([(module, _pair(widths, self.places[module.name])) for module in switched])
+
+    def _modules(self) -> list[QuantLayer | QuantAttend]:
+        return [*self.layers.values(), *self.attends.values()]
 
     def _switch(self, wanted: list[tuple[QuantLayer | QuantAttend, BitPair]]) -> None:
         """All or none."""
@@ -261,7 +264,7 @@ class QuantizedModel:
     @contextmanager
     def in_float(self) -> Iterator[None]:
         """Compute without quantization for a while."""
-        modules: list[QuantLayer | QuantAttend] = [*self.layers.values(), *self.attends.values()]
+        modules = self._modules()
         before = [module.enabled for module in modules]
         try:
             for module in modules:

@@ -13,7 +13,7 @@ def diagnosis_table(result: dict[str, Any]) -> str:
     """All theorems, one after the other."""
     heading = (
         f"{result['data']}, {result['images']} images the search has seen, {result['method']}, "
-        f"bits {' '.join(map(str, result['bits']))}, {result['accuracy_is']}"
+        f"bits {' '.join(f'{bits:g}' for bits in result['bits'])}, {result['accuracy_is']}"
     )
     parts = [[heading], _mis_exits(result), _stopping(result), _flips(result)]
     if result["accumulated_error"] is not None:
@@ -91,7 +91,7 @@ def _blocks(result: dict[str, Any]) -> list[str]:
     ]
     rows = zip(result["bits"], result["utilization"], result["risk"], result["sensitivity"], strict=True)
     for number, (bits, reach, risk, own) in enumerate(rows, start=1):
-        lines.append(f"{number:<6}{bits:>5}{reach:>9.1%}{risk:>12.4g}{own:>12.4g}{reach * own:>12.4g}")
+        lines.append(f"{number:<6}{bits:>5g}{reach:>9.1%}{risk:>12.4g}{own:>12.4g}{reach * own:>12.4g}")
     return lines
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from maqee.widths import LAYERS, BitSettings
+
 if TYPE_CHECKING:
-    from maqee.apq import Plan
+    from maqee.apq import Figures, Plan
 
 _FACTS = {"block", "head", "score", "loss", "confidence", "macs"}  # of an exit, beside its metrics
 
@@ -49,6 +51,25 @@ def policy_table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def bit_lines(bits: BitSettings) -> list[str]:
+    """Weight/activation bits: a line for each kind of layer, a column for each block."""
+    columns = [f"{number:>5}" for number in range(1, bits.depth + 1)]
+    lines = [f"bits of block        {' '.join(columns)}"]
+    for layer in LAYERS:
+        pairs = [getattr(block, layer) for block in bits.blocks]
+        shown = (f"{f'{weight}/{activation}':>5}" for weight, activation in pairs)
+        lines.append(f"  {layer:<18} {' '.join(shown)}")
+    heads = bits.heads or (bits.head,)
+    lines.append(f"  {'exit heads':<18} {' '.join(f'{weight}/{activation}' for weight, activation in heads)}")
+    return lines
+
+
+def bits_words(figures: Figures) -> str:
+    """Mean widths in words."""
+    words = f"{figures.weighted_bits:.3g} of weights"
+    return words if figures.activation_bits is None else f"{words}, {figures.activation_bits:.3g} of activations"
+
+
 def plan_table(plan: Plan) -> str:
     """A plan as it was found, with figures of the calibration images."""
     from maqee.tasks import tasks
@@ -58,7 +79,8 @@ def plan_table(plan: Plan) -> str:
     thresholds = " ".join(map(threshold_words, plan.thresholds))
     mass = " ".join(f"{share:.0%}" for share in got.exit_mass)
     lines = [
-        f"bits per block       {' '.join(map(str, plan.bits))} (average {got.average_bits:g})",
+        *bit_lines(plan.bits),
+        f"bits on average      {bits_words(got)}",
         f"exits after block    {' '.join(map(str, plan.exit_blocks))}",
         f"thresholds           {thresholds}",
         f"leaving              {mass}",

@@ -157,7 +157,7 @@ class ReadyModel:
             "thresholds": list(self.policy.thresholds),
             "exit_blocks": list(self.model.positions),
             "depth": self.model.backbone.depth,
-            "bits": None if self.compression is None else list(self.plan.bits),
+            "bits": None if self.compression is None else self.plan.bits.to_json(),
             "method": None if self.compression is None else self.plan.method,
             "finished": self.finished,
             "notes": list(self.notes),

@@ -189,8 +189,8 @@ def _check_description(shape: QuantizedModel, spec: Spec, source: str) -> None:
         _equal(described.shape, own, f"{key}.shape", source)
         if described.weights is not None and described.weights.bits not in shape.widths(name):
             raise MaqeeError(f"{source}: key '{key}.weights.bits' is not among the widths {shape.widths(name)}.")
-        found = described.input.bits if described.input else None
-        _among(found, shape.act_widths(name), f"{key}.input.bits", source)
+        input_bits = described.input.bits if described.input else None
+        _among(input_bits, shape.act_widths(name), f"{key}.input.bits", source)
         if described.input is not None and described.input.channels is not None:
             _equal(described.input.channels, own[1], f"{key}.input.channels", source)
     for name, operands in spec.attention.items():
