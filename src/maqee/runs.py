@@ -26,7 +26,7 @@ CONFIG, WEIGHTS, PREPROCESSING = "config.json", "model.safetensors", "preprocess
 RECIPE, STAGE, SUMMARY = "recipe.json", "stage.json", "train.json"
 TRAINED_ON = "trained_on.safetensors"
 REQUEST, SEARCH, PLAN, TRACE, SOURCE = "request.json", "search.json", "plan.json", "trace.safetensors", "source.json"
-SNAPSHOTS, TRAINING, UNRECOVERED = "snapshots", "training", "unrecovered"
+SNAPSHOTS, TRAINING, UNRECOVERED, FRONTIER = "snapshots", "training", "unrecovered", "frontier"
 SEEN = "calibration_seen_in_training"  # a key of source.json
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -87,11 +88,8 @@ class BitSettings:
 
     @property
     def block_weights(self) -> tuple[int, ...]:
-        """Weight bits of each block, where all its layers have the same, as in the paper."""
-        for number, block in enumerate(self.blocks, start=1):
-            if len({pair[0] for pair in block.linear}) > 1:
-                raise MaqeeError(f"Block {number} has no single weight width: its layers differ.")
-        return tuple(block.qkv[0] for block in self.blocks)
+        """Weight bits of each block, as in the paper; of layers that differ, those of most of them."""
+        return tuple(Counter(pair[0] for pair in block.linear).most_common(1)[0][0] for block in self.blocks)
 
     def with_weights(self, weights: Sequence[int]) -> BitSettings:
         """The same with these weight bits in all layers of each block."""

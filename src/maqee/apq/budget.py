@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +11,10 @@ from maqee.apq._stored import STRICT
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Figures
 from maqee.errors import MaqeeError
+from maqee.widths import BitPair
+
+USUAL_DROP = 0.01
+_WIDTHS = r"[Ww]([2-8])[Aa]([2-8])"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,8 @@ class Budget:
         max_bops: the most expected BOPs of a sample. The objective is then the metric, or the paper's.
         min_metric: the least mean of the task metric (accuracy), 0..1. The objective is then the expected cost alone.
         max_drop: the same, said as the most that the metric may lie below that of a model at full depth.
+        like: uniform widths such as "W4A4": as many BOPs as these cost with their own best policy, at max_drop below
+            their own full depth (0.01 when left out). The objective is then the metric.
         target_on: where the metric must be reached: "expected" on samples that did not choose the thresholds (by
             cross-validation), or on the "calibration" samples that chose them, which look better than they are.
         drop_from: the model that max_drop counts from: the full-precision one ("float"), or what the "quantized" one
@@ -35,12 +42,13 @@ class Budget:
     max_bops: float | None = None
     min_metric: float | None = None
     max_drop: float | None = None
+    like: str | None = None
     target_on: Literal["expected", "calibration"] = "expected"
     drop_from: Literal["float", "quantized"] = "float"
 
     def __post_init__(self) -> None:
-        given = [name for name in ("max_bops", "min_metric", "max_drop") if getattr(self, name) is not None]
-        if len(given) > 1:
+        given = [name for name in ("max_bops", "min_metric", "max_drop", "like") if getattr(self, name) is not None]
+        if len(given) > 1 and set(given) != {"max_drop", "like"}:
             raise MaqeeError(f"{' and '.join(given)}: give one of them; the search gets the best of the other.")
         if self.max_bops is not None and not 0 < self.max_bops < math.inf:
             raise MaqeeError(f"max_bops: {self.max_bops} must be a number above 0.")
@@ -48,10 +56,28 @@ class Budget:
             if share is not None and not 0 <= share <= 1:
                 raise MaqeeError(f"{name}: {share} must be from 0 to 1.")
 
+        if self.like is not None and not re.fullmatch(_WIDTHS, self.like):
+            raise MaqeeError(f"like: {self.like!r} must be uniform widths such as W4A4.")
+
     @property
     def asks_for_metric(self) -> bool:
         """Whether a metric must be reached, so that the objective is the expected cost."""
-        return self.min_metric is not None or self.max_drop is not None
+        return self.like is None and (self.min_metric is not None or self.max_drop is not None)
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """Whether neither a metric nor a cost is asked for."""
+        return self.max_bops is None and self.like is None and not self.asks_for_metric
+
+    @property
+    def like_pair(self) -> BitPair | None:
+        """The uniform widths to cost no more than."""
+        match = re.fullmatch(_WIDTHS, self.like) if self.like is not None else None
+        return (int(match[1]), int(match[2])) if match else None
+
+    def by_default(self) -> Budget:
+        """What is asked where nothing was: at most a point below what the quantized model can reach."""
+        return replace(self, max_drop=USUAL_DROP, drop_from="quantized")
 
     def needed_metric(self, float_metric: float, quantized_metric: float | None = None) -> float | None:
         """The metric that a policy must reach; None if none is asked for.

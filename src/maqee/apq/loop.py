@@ -11,14 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from maqee.apq.budget import Budget
+from maqee.apq.held_out import expected_choice
+from maqee.apq.joint import LADDER, REFINED, JointRun
 from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
 from maqee.apq.plan import Plan, library_versions
-from maqee.apq.records import Position
+from maqee.apq.records import Expected, Position
 from maqee.apq.search_state import SearchState
 from maqee.apq.steps import Run, run_steps
 from maqee.apq.trace import Trace
-from maqee.apq.validate import expect
+from maqee.apq.validate import expected_from
 from maqee.errors import MaqeeError
 from maqee.interrupt import catch_interrupt
 
@@ -40,7 +42,7 @@ class SearchResult:
     def check_met(self) -> None:
         """Complain if a finished search found nothing within its budget, and say what is nearest."""
         if self.state.finished:
-            self.state.budget.check_met(self.best.excess, self.best.figures)
+            self.state.target.check_met(self.best.excess, self.best.figures)
 
 
 def search(
@@ -65,7 +67,8 @@ def search(
     if state is not None:
         _check_state(state, measure, options, budget)
         options, budget = state.options, state.budget
-    run = Run(measure, options or SearchOptions(), budget or Budget())
+    options, budget = options or SearchOptions(), budget or Budget()
+    run = JointRun(measure, options, budget) if options.bits == "both" else Run(measure, options, budget)
     states: list[SearchState] = []  # only the last is kept
 
     def keep(state: SearchState) -> None:
@@ -113,8 +116,23 @@ def make_plan(
         options=state.options,
         scales=state.scales,
         history=state.history,
-        expected=expect(trace, state.budget, state.scales, state.options) if state.finished else None,
+        expected=_expected(result) if state.finished else None,
     )
+
+
+def most_steps(depth: int, options: SearchOptions) -> int:
+    """Steps that a search takes at most, for a progress bar."""
+    if options.bits == "weights":
+        return (2 * depth if options.max_swaps is None else options.max_swaps) + 2
+    return len(LADDER) + REFINED + (depth if options.max_swaps is None else options.max_swaps) + 2
+
+
+def _expected(result: SearchResult) -> Expected | None:
+    """On samples that did not choose: bits and thresholds where the search has kept that, else thresholds alone."""
+    state = result.state
+    if state.folds:
+        return expected_from(state.folds)
+    return expected_choice(result.trace, state.target, state.scales, state.options).expected
 
 
 def _check_state(state: SearchState, measure: Measure, options: SearchOptions | None, budget: Budget | None) -> None:

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from maqee.apq.bits import BlockRisks
+from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
+from maqee.apq.unit_errors import UnitErrors
+from maqee.apq.units import Space
+from maqee.parts import Part
 from maqee.widths import BitSettings
 
 
@@ -37,6 +41,26 @@ class Measure(Protocol):
             bits: of all blocks.
             widths: for every block the widths that are wanted; others may be NaN.
             path: sum the risks over the block and all blocks behind it.
+        """
+
+    @property
+    def exit_blocks(self) -> tuple[int, ...]:
+        """The block after which each exit sits, and the depth."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the model costs."""
+
+    def unit_errors(
+        self, base: BitSettings, space: Space, options: SearchOptions, passes: float
+    ) -> tuple[UnitErrors, ...]:
+        """Errors at the exits that every width of every unit causes, all else being at `base`.
+
+        Args:
+            base: the most bits of everything.
+            space: units and their pairs.
+            options: the signal, and the widths.
+            passes: calibration passes that it may take; it looks at as many samples as that allows.
         """
 
     def recover(self, bits: BitSettings, exit_mass: Sequence[float], steps: int) -> None:

@@ -36,8 +36,19 @@ class SearchOptions:
         headless: a block without a head takes PGR and BSR of the "next" exit, or "zero".
         bsr_confidence: BSR looks at the confidence of the "float" model (Theorem 1) or of the "quantized" one.
         bsr_samples: "all" samples near a threshold count, or only those "reaching" the exit (as a share of all).
-        bit_min: fewest weight bits of a block.
-        bit_max: most weight bits of a block.
+        bits: what is chosen: the widths of weights and activations ("both"), or the "weights" of whole blocks with a
+            fixed average, as in the paper.
+        grain: a pair of widths for each "layer" (qkv, attention products, projection, both layers of the MLP), or one
+            for each "block". Weights alone are always chosen by block.
+        search_bits: choose widths of "blocks", of "blocks+heads", or of "all" (patch embedding and classifier too).
+        signal: the error by which widths are judged: of the "logits" of the exits behind a unit, as a share of their
+            own size; or their "divergence" from those of the full-precision model.
+        prices: a bit costs as often as its block is executed under the "policy"; with "full-depth", bits are chosen
+            as if nobody left early.
+        bit_min: fewest weight bits.
+        bit_max: most weight bits.
+        act_min: fewest activation bits, where these are chosen.
+        act_max: most activation bits.
         swap: "two-sided" weighs what the receiver gains against what the donor loses; "literal" takes the bit where
             one more would help least, and always swaps.
         first_move: begin with a "swap", or with the "exact" allocation for the risks at hand.
@@ -52,8 +63,10 @@ class SearchOptions:
         last_search: the search that ends it all: "coordinate" or "exact" (at most four or five exits).
         start: threshold of every exit to begin with.
         reach: how far a threshold may move after a swap: a share of the quantiles, or a difference in confidence.
-        max_swaps: swaps to try; twice the number of blocks when left out.
-        recovery_steps: training steps after each swap.
+        frontier: keep the best plan for each of a ladder of targets too, where both widths are chosen.
+        max_swaps: moves of bits to try after the first allocations; left out, as many as there are blocks, or twice
+            as many where only weights are chosen.
+        recovery_steps: training steps after each swap, where only weights are chosen.
     """
 
     __pydantic_config__ = STRICT
@@ -75,8 +88,15 @@ class SearchOptions:
     headless: Literal["next", "zero"] = "next"
     bsr_confidence: Literal["float", "quantized"] = "float"
     bsr_samples: Literal["all", "reaching"] = "all"
+    bits: Literal["both", "weights"] = "both"
+    grain: Literal["layer", "block"] = "layer"
+    search_bits: Literal["blocks", "blocks+heads", "all"] = "blocks"
+    signal: Literal["logits", "divergence"] = "logits"
+    prices: Literal["policy", "full-depth"] = "policy"
     bit_min: int = 3
     bit_max: int = 6
+    act_min: int = 3
+    act_max: int = 8
     swap: Literal["two-sided", "literal"] = "two-sided"
     first_move: Literal["swap", "exact"] = "swap"
     spread: Literal["block", "path"] = "block"
@@ -87,6 +107,7 @@ class SearchOptions:
     last_search: Literal["coordinate", "exact"] = "coordinate"
     start: float = 0.8
     reach: float = 0.10
+    frontier: bool = False
     max_swaps: int | None = None
     recovery_steps: int = 0
 
@@ -103,6 +124,13 @@ class SearchOptions:
             raise MaqeeError(f"tau: {self.tau} must be from 0 to below 0.5, or 'estimated'.")
         if not 1 <= self.bit_min <= self.bit_max <= 32:
             raise MaqeeError(f"bit_min and bit_max: {self.bit_min} and {self.bit_max} must ascend within 1..32.")
+        if not 1 <= self.act_min <= self.act_max <= 32:
+            raise MaqeeError(f"act_min and act_max: {self.act_min} and {self.act_max} must ascend within 1..32.")
+        if self.bits == "both" and self.recovery_steps:
+            raise MaqeeError(
+                "recovery_steps: training after every change of bits goes with bits: weights; give the steps at the "
+                "end instead."
+            )
 
     @classmethod
     def for_solver(

@@ -162,8 +162,9 @@ class Step:
     """One entry of the history.
 
     Attributes:
-        kind: "start", "swap", "exact" (an allocation from the knapsack), "last" (the closing threshold search) or
-            "recovery" (training at the end, and thresholds for what came out).
+        kind: "start", "swap" of a bit between blocks, "exact" (an allocation from the knapsack), "move" (of single
+            steps), "last" (the closing threshold search) or "recovery" (training at the end, and thresholds for what
+            came out).
         position: what was tried.
         accepted: whether the search went on from there.
         best_excess: of the best position so far, this one included.
@@ -172,11 +173,14 @@ class Step:
         receiver: block (from 1) that got it.
         risk_term: u_l x risk that the swap promised to take away.
         cost_term: share of the whole cost that it adds.
+        spent: what the knapsack could spend, as a share of what the first widths cost.
+        gap: how far its sum of risks can be from the best at most.
+        move: what was changed, in words.
     """
 
     __pydantic_config__ = STRICT
 
-    kind: Literal["start", "swap", "exact", "last", "recovery"]
+    kind: Literal["start", "swap", "exact", "move", "last", "recovery"]
     position: Position
     accepted: bool
     best_excess: float
@@ -185,3 +189,6 @@ class Step:
     receiver: int | None = None
     risk_term: float | None = None
     cost_term: float | None = None
+    spent: float | None = None
+    gap: float | None = None
+    move: str | None = None

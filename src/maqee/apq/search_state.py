@@ -11,11 +11,31 @@ from dataclasses import asdict, dataclass
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.budget import Budget
 from maqee.apq.options import SearchOptions
-from maqee.apq.records import Position, Scales, Step
+from maqee.apq.records import FoldOutcome, Position, Scales, Step
+from maqee.apq.unit_errors import UnitErrors
 from maqee.errors import MaqeeError
 from maqee.io import to_json
 
 VERSION = 2
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The best position for one of several targets.
+
+    Attributes:
+        drop: how far the target lies below what the quantized model can reach.
+        target: the target.
+        position: the best for it so far.
+        folds: for each part of the samples, the best allocation and policy for it by the other parts.
+    """
+
+    __pydantic_config__ = STRICT
+
+    drop: float
+    target: Budget
+    position: Position
+    folds: tuple[FoldOutcome, ...]
 
 
 @dataclass(frozen=True)
@@ -30,6 +50,11 @@ class SearchState:
         best: the best position so far.
         history: all steps.
         finished: nothing is left to do.
+        target: what was asked for, said as numbers: a drop as the metric that it comes to.
+        reachable: metric at full depth with the most bits, which a drop may be counted from.
+        errors: of every unit at every width, once they were measured.
+        folds: for each part of the samples, the best allocation and policy by the other parts.
+        frontier: the best position for each of a ladder of targets, if that was asked.
     """
 
     __pydantic_config__ = STRICT
@@ -40,7 +65,12 @@ class SearchState:
     now: Position
     best: Position
     history: tuple[Step, ...]
+    target: Budget
+    reachable: float
     finished: bool = False
+    errors: tuple[UnitErrors, ...] = ()
+    folds: tuple[FoldOutcome, ...] = ()
+    frontier: tuple[FrontierPoint, ...] = ()
 
     def to_json(self) -> str:
         """Canonical JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from maqee.apq.bits import BlockBits, Scores, candidate_swaps, raise_bits, score_bits
 from maqee.apq.budget import Budget
@@ -13,6 +13,7 @@ from maqee.apq.choose import choose_policy
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
 from maqee.apq.figures import exit_costs, policy_figures
+from maqee.apq.held_out import choose_expected
 from maqee.apq.measure import Measure
 from maqee.apq.objective import problem_within
 from maqee.apq.options import SearchOptions
@@ -39,6 +40,7 @@ class Run:
         self.measure, self.options, self.budget = measure, options, budget
         self.total_bits = budget.total_bits(measure.depth, options)
         self.most_moves = 2 * measure.depth if options.max_swaps is None else options.max_swaps
+        self.target = budget
         self.stale: Trace | None = None  # the first pass, where the options say that it is enough
         self.last: tuple[BitSettings, str, Trace] | None = None  # of a pass that may be asked for again
         self.here: tuple[Position, Trace, Scores] | None = None  # what was measured at the position now
@@ -53,6 +55,7 @@ class Run:
             check_exits(lowest.exits)
         trace = lowest if lowest.bits.block_weights == bits else self.measure.trace(self._settings(bits))
         scales = measure_scales(trace, lowest, options)
+        self.target = self._target(trace)
         found = self._choose(trace, scales, (options.start,) * trace.exits)
         if extra := self.total_bits - sum(bits):
             bits = raise_bits(bits, self._scores(trace, found.thresholds, scales), extra)
@@ -67,13 +70,25 @@ class Run:
         self.last = position.bits, position.weights, trace
         self.stale = trace if options.refresh == "once" else None
         step = Step("start", position, True, position.excess, position.objective)
-        return SearchState(options, self.budget, scales, position, position, (step,))
+        return SearchState(
+            options, self.budget, scales, position, position, (step,), target=self.target, reachable=trace.full_metric
+        )
+
+    def _target(self, trace: Trace) -> Budget:
+        """The budget with everything in it said as a number; a drop counts from the first uniform widths."""
+        if self.budget.like is not None:
+            raise MaqeeError("like: uniform widths to cost no more than go with bits: both.")
+        asked = self.budget
+        if asked.asks_for_nothing and self.options.objective == "direct":
+            asked = asked.by_default()
+        return asked.resolved(trace.float_metric, trace.full_metric)
 
     def _settings(self, weights: BlockBits) -> BitSettings:
         return self.measure.start.with_weights(weights)
 
     def resume(self, state: SearchState) -> None:
         """Bring the model to where the state was left."""
+        self.target = state.target
         if self.options.refresh == "once":
             first = state.history[0].position
             self.restore(first)
@@ -162,11 +177,17 @@ class Run:
         self, trace: Trace, scales: Scales, start: tuple[float, ...], near: bool = False, exact: bool = False
     ) -> Found:
         if near:
-            problem = problem_within(self.budget, trace, scales, self.options)
+            problem = problem_within(self.target, trace, scales, self.options)
             if problem.limit is None:  # at a limit no threshold can move alone
                 among = CANDIDATES[self.options.candidates]
                 return coordinate_search(problem, start, near_candidates(self.options.reach, among))
-        return choose_policy(trace, self.budget, scales, self.options, start, exact)
+        return self._choose_anew(trace, scales, start, exact)
+
+    def _choose_anew(self, trace: Trace, scales: Scales, start: tuple[float, ...], exact: bool) -> Found:
+        """The best policy of a pass; the exact search looks at the samples at hand alone."""
+        if not self.target.asks_for_metric or self.target.target_on == "calibration":
+            return choose_policy(trace, self.target, scales, self.options, start, exact)
+        return choose_expected(trace, self.target, scales, self.options, start)[0]
 
     def _scores(self, trace: Trace, thresholds: tuple[float, ...], scales: Scales) -> Scores:
         low, high = self.options.bit_min, self.options.bit_max
@@ -204,7 +225,16 @@ def _number(value: float) -> float | None:
     return float(value) if value == value else None
 
 
-def run_steps(run: Run, state: SearchState, stop: Callable[[], bool], on_step: Callable[[SearchState], None]) -> None:
+class AnyRun(Protocol):
+    """A search that goes step by step."""
+
+    def step(self, state: SearchState) -> SearchState:
+        """The state after one more step."""
+
+
+def run_steps(
+    run: AnyRun, state: SearchState, stop: Callable[[], bool], on_step: Callable[[SearchState], None]
+) -> None:
     """Step until the search is finished or someone asks to stop; every state goes to `on_step`."""
     while not state.finished and not stop():
         state = run.step(state)

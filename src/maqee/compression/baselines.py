@@ -147,9 +147,9 @@ def _fit_baseline(
     how = SearchOptions()
     average = options.quantization.weight_bits
     if options.method != "mptq":
-        return fit_model(network, fitting, (average,), options, device)
+        return fit_model(network, fitting, options.quantization, options, device)
     widths = tuple(range(how.bit_min, how.bit_max + 1))
-    quantized = fit_model(network, fitting, widths, options, device)
+    quantized = fit_model(network, fitting, replace(options.quantization, widths=widths), options, device)
     batches = load_batches(measuring, network)
     measure = ModelMeasure(network, quantized, batches, tasks[options.task or ""], "", options.scored)
     uniform = measure.start

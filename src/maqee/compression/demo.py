@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maqee.apq import BitSettings, Budget, SearchOptions, Trace, choose_thresholds, least_cost_problem, policy_figures
+from maqee.apq import BitSettings, Budget, Trace, choose_thresholds, least_cost_problem, policy_figures
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.compress_run import compress
 from maqee.compression.job import fit_model, load_batches
@@ -115,7 +115,7 @@ def demo(out: str | Path = "runs/demo", overrides: list[str] | None = None) -> D
     splits = open_source(require_data(out), network.backbone)
     uniform, trace = fit_uniform(network, splits)
     folder, asked = out / "compressed", reachable(trace)
-    compress(out, budget=Budget(min_metric=asked), options=OPTIONS, out=folder, device="cpu")
+    compress(out, budget=Budget(min_metric=asked, target_on="calibration"), options=OPTIONS, out=folder, device="cpu")
     plan, model = load(folder).plan, load(folder).model
     measuring = draw_images(splits.calibration, *OPTIONS.draws)[1]
     assert isinstance(uniform.model, EarlyExitModel)
@@ -148,10 +148,8 @@ def demo(out: str | Path = "runs/demo", overrides: list[str] | None = None) -> D
 
 def fit_uniform(network: EarlyExitModel, splits: Splits) -> tuple[QuantizedModel, Trace]:
     """The method's own quantization at 4 bits everywhere, and its calibration pass."""
-    how = SearchOptions()
     fitting, measuring = draw_images(splits.calibration, *OPTIONS.draws)
-    widths = tuple(range(how.bit_min, how.bit_max + 1))  # all that the search has, so that both are the same at 4 bits
-    quantized = fit_model(network, fitting, widths, OPTIONS, pick_device("cpu"))
+    quantized = fit_model(network, fitting, OPTIONS.quantization, OPTIONS, pick_device("cpu"))
     measure = ModelMeasure(network, quantized, load_batches(measuring, network), tasks[TASK], "")
     return quantized, measure.trace(measure.start)
 

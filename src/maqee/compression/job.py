@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
+from maqee.apq.budget import USUAL_DROP
+from maqee.apq.loop import most_steps
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.promise import check_kept, check_risk, guarantee_plan
@@ -27,9 +29,10 @@ from maqee.io import write_json, write_text
 from maqee.processor import check_reduced_precision
 from maqee.progress import phase
 from maqee.progress import steps as show_steps
-from maqee.quant import QuantizedModel, methods, quantize
+from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
 from maqee.quant.artifact import save_quantized
-from maqee.runs import PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
+from maqee.quant.settings import FLOAT
+from maqee.runs import FRONTIER, PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 from maqee.threads import threads_for
@@ -98,9 +101,8 @@ def _compress_checked(
         claim(out, request)
     fitting, measuring = draw_images(calibration, *options.draws)
     reference = copy.deepcopy(model).to(target).eval()
-    widths = tuple(range(how.bit_min, how.bit_max + 1))
     with phase("fitting grids", show):
-        quantized = fit_model(reference, fitting, widths, options, target)
+        quantized = fit_model(reference, fitting, searched_widths(options.quantization, how), options, target)
     recovery = None
     if (options.recovery_steps or how.recovery_steps) and train is not None and out is not None:
         recovery = Recovery(reference, train, task, options.recovery, options.seed, out / TRAINING, target)
@@ -121,6 +123,9 @@ def _compress_checked(
         done = done.with_plan(plan)
     if out is not None:
         _write(out, done, source)
+        if done.finished and how.frontier:
+            with phase("writing the frontier", show):
+                _write_frontier(measure, result, options, out, source)
     _check_met(done, result, budget, out)
     return done
 
@@ -132,16 +137,35 @@ def _completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptio
     return replace(options, task=options.task or "classification", recovery=recovery)
 
 
+def searched_widths(settings: QuantSettings, how: SearchOptions) -> QuantSettings:
+    """The settings with every width that a search may use."""
+    weights = tuple(range(how.bit_min, how.bit_max + 1))
+    if how.bits == "weights":
+        return replace(settings, widths=weights)
+    settings = replace(settings, widths=weights, act_widths=tuple(range(how.act_min, how.act_max + 1)))
+    if how.search_bits == "blocks":
+        return settings
+    if how.search_bits == "blocks+heads":
+        return replace(settings, switched=("block", "head"))
+    widest = Bits(how.bit_max, how.act_max)  # where these begin, unless they were asked to be something else
+    return replace(
+        settings,
+        switched=("block", "head", "patch", "classifier"),
+        patch=widest if settings.patch == FLOAT else settings.patch,
+        classifier=widest if settings.classifier == FLOAT else settings.classifier,
+    )
+
+
 def fit_model(
     reference: EarlyExitModel,
     fitting: ImageSet,
-    widths: tuple[int, ...],
+    settings: QuantSettings,
     options: CompressOptions,
     device: torch.device,
 ) -> QuantizedModel:
-    """Fit the method at several widths."""
+    """Fit the method at all widths of the settings."""
     [(images, _)] = eval_batches(fitting, reference.backbone.preprocessing, len(fitting), device)
-    return quantize(reference, images, options.method, replace(options.quantization, widths=widths))
+    return quantize(reference, images, options.method, settings)
 
 
 def load_batches(measuring: ImageSet, reference: EarlyExitModel) -> Sequence[Batch]:
@@ -159,7 +183,7 @@ def _search(
     state = None
     if out is not None and (out / SEARCH).exists():
         state = SearchState.from_json((out / SEARCH).read_text(encoding="utf-8"), str(out / SEARCH))
-    most = (2 * measure.depth if how.max_swaps is None else how.max_swaps) + 2
+    most = most_steps(measure.depth, how)
     with show_steps("searching", most, enabled=show) as bar:
 
         def on_step(state: SearchState) -> None:
@@ -177,9 +201,11 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
 
     As far below the quantized model's full-depth metric as the real target is below the full-precision model's.
     """
-    depth = measure.depth
-    trace = measure.trace(measure.start.with_weights((budget.total_bits(depth, how) // depth,) * depth))
-    needed = budget.needed_metric(trace.float_metric)
+    depth, start = measure.depth, measure.start
+    if how.bits == "weights":
+        start = start.with_weights((budget.total_bits(depth, how) // depth,) * depth)
+    trace = measure.trace(start)
+    needed = budget.needed_metric(trace.float_metric, trace.full_metric)
     assert needed is not None
     return max(0.0, min(needed, trace.full_metric - max(0.0, trace.float_metric - needed)))
 
@@ -189,8 +215,14 @@ def _conclude(quantized: QuantizedModel, result: SearchResult, budget: Budget, o
     assert isinstance(model, EarlyExitModel)
     quantized.set_widths(result.best.bits)
     plan = make_plan(result, exit_kinds=model.kinds, method=options.method, seed=options.seed, budget=budget)
-    discarded = any(step.kind == "recovery" and not step.accepted for step in result.state.history)
-    notes = (DISCARDED,) if discarded else ()
+    state = result.state
+    notes = (DISCARDED,) if any(step.kind == "recovery" and not step.accepted for step in state.history) else ()
+    if budget.asks_for_nothing and state.target.min_metric is not None:
+        notes = (
+            *notes,
+            f"Nothing was asked for, so the target is {USUAL_DROP:.0%} below the "
+            f"{state.target.min_metric + USUAL_DROP:.2%} that the quantized model reaches at full depth.",
+        )
     compression = Compression(plan, quantized, result.trace, result.state.finished, notes)
     return ReadyModel(model.eval(), plan.policy, plan.task, compression)
 
@@ -204,11 +236,32 @@ def _write(folder: Path, done: ReadyModel, source: Mapping[str, Any] | None) -> 
         write_json(folder / SOURCE, dict(source))
 
 
+def _write_frontier(
+    measure: ModelMeasure,
+    result: SearchResult,
+    options: CompressOptions,
+    out: Path,
+    source: Mapping[str, Any] | None,
+) -> None:
+    """A folder for every target of the ladder that can be met: the same search, other widths and thresholds."""
+    for point in result.state.frontier:
+        if point.position.excess <= 0:
+            state = replace(
+                result.state, best=point.position, budget=point.target, target=point.target, folds=point.folds
+            )
+            reached = SearchResult(point.position, state, measure.trace(point.position.bits))
+            folder = out / FRONTIER / f"drop-{point.drop:.4f}"
+            _write(folder, _conclude(measure.quantized, reached, point.target, options), source)
+    measure.quantized.set_widths(result.best.bits)
+
+
 def _check_met(done: ReadyModel, result: SearchResult, budget: Budget, out: Path | None) -> None:
     """Complain if the budget is missed, when everything has been written."""
     try:
         if result.state.finished:  # judged by what was asked, which a search before training is not
-            budget.check_met(result.best.excess, result.best.figures)
+            asked = result.state.target if budget.like is not None else budget
+            asked = asked.by_default() if asked.asks_for_nothing else asked
+            asked.check_met(result.best.excess, result.best.figures)
         check_kept(done.plan, done.trace)
     except MaqeeError as error:
         kept = f" The nearest plan was kept in {out}." if out is not None else ""

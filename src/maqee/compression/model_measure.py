@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from maqee.apq import BitSettings, BlockRisks, Trace
+from maqee.apq.options import SearchOptions
 from maqee.apq.risks import EPSILON
+from maqee.apq.unit_errors import UnitErrors
+from maqee.apq.units import Space
+from maqee.compression.sensitivity import LEAST_IMAGES, error_runs, measure_unit_errors
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
+from maqee.parts import Part
 from maqee.quant import QuantizedModel
 from maqee.tasks import Task
 
@@ -87,6 +92,16 @@ class ModelMeasure:
         """Number of blocks."""
         return self.reference.backbone.depth
 
+    @property
+    def exit_blocks(self) -> tuple[int, ...]:
+        """The block after which each exit sits, and the depth."""
+        return self.reference.exit_blocks
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the model costs."""
+        return tuple(self.reference.parts())
+
     # --- passes ------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
@@ -115,7 +130,7 @@ class ModelMeasure:
             **_arrays("", answers),
             drift=torch.cat(drift).numpy(),
             noise=torch.cat(noise).numpy(),
-            parts=tuple(self.reference.parts()),
+            parts=self.parts,
             bits=self.quantized.bit_settings,
             task=self.task.name,
             model=self.model_hash,
@@ -150,6 +165,24 @@ class ModelMeasure:
         runs = sum(len(wanted) * (self.depth - block if path else 1) for block, wanted in enumerate(others))
         self.passes += share * runs / self.depth
         return BlockRisks(lowest, totals[..., 0], totals[..., 1])
+
+    def unit_errors(
+        self, base: BitSettings, space: Space, options: SearchOptions, passes: float
+    ) -> tuple[UnitErrors, ...]:
+        """Errors of every width of every unit, on as many images as fit into that many calibration passes."""
+        total = sum(len(images) for images, _ in self.batches)
+        runs = error_runs(space, self.depth)
+        count = min(total, max(LEAST_IMAGES, int(passes * total / max(runs, 1e-9))))
+        images, left = [], count
+        for batch, _ in self.batches:
+            if left > 0:
+                images.append(batch[:left])
+                left -= len(batch)
+        self.model.eval()
+        found = measure_unit_errors(self.reference, self.quantized, images, base, space, options, self.task)
+        self._inputs_of = None
+        self.passes += (runs + 1) * count / total
+        return found
 
     def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> NDArray[np.float64]:
         """Terms of QID and inverse SQNR of one block's output, or of all blocks from it on, summed over a batch."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from maqee.apq import BitSettings, Budget, Position, SearchResult, Step, Trace, choose_policy, policy_figures
+from maqee.apq import BitSettings, Budget, Position, SearchResult, SearchState, Step, Trace, policy_figures
+from maqee.apq.held_out import expected_choice
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.recovery_settings import RecoverySettings
 from maqee.data import ImageSet, Splits
@@ -184,13 +185,15 @@ class Recovery:
 def recover_and_choose(
     measure: ModelMeasure, recovery: Recovery, result: SearchResult, budget: Budget, steps: int
 ) -> SearchResult:
-    """Train, measure again, and keep the outcome only if the objective is better for it.
+    """Train, measure again, and keep the outcome only if it is better, where the two can be compared.
 
     Whether the budget is met is for the caller to look at: what was trained is kept in any case. Confidences of the
-    model before training are of no use any more, so thresholds are searched from the start.
+    model before training are of no use any more, so thresholds are searched from the start. Only the widths of the
+    best position are kept from here on.
     """
     best, state = result.best, result.state
     measure.quantized.set_widths(best.bits)
+    measure.quantized.settle()
     if measure.has_snapshot(AFTER):  # training was over when the last call was stopped
         measure.restore(AFTER)
     else:
@@ -198,19 +201,24 @@ def recover_and_choose(
         recovery(measure.quantized, best.bits, best.figures.exit_mass, steps)
         measure.snapshot(AFTER)
     trace = measure.trace(best.bits)
-    position = choose_position(trace, result, budget, AFTER)
-    step = Step("recovery", position, True, position.excess, position.objective)
-    if not budget.asks_for_metric and not position.beats(best):
+    target = target_after_training(budget, state, trace)
+    choice = expected_choice(trace, target, state.scales, state.options, best.thresholds)
+    found, figures = choice.found, policy_figures(trace, choice.found.thresholds)
+    position = Position(trace.bits, found.thresholds, found.excess, found.objective, figures, AFTER)
+    step, folds = Step("recovery", position, True, position.excess, position.objective), choice.outcomes
+    if target == state.target and not position.beats(best):
         measure.restore(BEFORE)
-        trace, position = measure.trace(best.bits), best
+        trace, position, folds = measure.trace(best.bits), best, state.folds
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)
-    state = replace(state, budget=budget, best=position, now=position, history=(*state.history, step))
+    state = replace(
+        state, budget=budget, target=target, best=position, now=position, history=(*state.history, step), folds=folds
+    )
     return SearchResult(position, state, trace)
 
 
-def choose_position(trace: Trace, result: SearchResult, budget: Budget, weights: str) -> Position:
-    """The best policy for a trace, all else as in the search before."""
-    options, scales = result.state.options, result.state.scales
-    found = choose_policy(trace, budget, scales, options, result.best.thresholds, options.last_search == "exact")
-    figures = policy_figures(trace, found.thresholds)
-    return Position(trace.bits, found.thresholds, found.excess, found.objective, figures, weights)
+def target_after_training(budget: Budget, state: SearchState, trace: Trace) -> Budget:
+    """What a trained model must keep to: a cost as before; a drop from what the quantized model can reach, now."""
+    if state.target.max_bops is not None or state.options.objective == "paper":
+        return state.target
+    asked = budget.by_default() if budget.asks_for_nothing else budget
+    return asked.resolved(trace.float_metric, trace.full_metric)

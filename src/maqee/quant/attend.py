@@ -54,6 +54,10 @@ class QuantAttend(nn.Module):
         self.check_fitted(bits)
         self.bits = bits
 
+    def settle(self) -> None:
+        """Keep nothing but the width in use."""
+        self.fitted = nn.ModuleDict({str(self.bits): self.grids})
+
     def check_fitted(self, bits: int | None) -> None:
         """Complain if nothing was fitted at this width."""
         if str(bits) not in self.fitted:

@@ -38,11 +38,16 @@ def fitting_widths(quantized: QuantizedModel) -> Iterator[Iterator[int]]:
                         came[name].bring_back(layer)
 
     yield widths()
+    quantized.fitting = None
     if others:
         for name, layer in quantized.layers.items():
             if quantized.switches(name):
+                asked = quantized.asked(name)
                 layer.folded = False
+                layer.switch(asked.weights, asked.activations)
                 layer.use_norm()
+        for name, attend in quantized.attends.items():
+            attend.switch(quantized.asked(name).activations)
 
 
 class _Float:

@@ -141,6 +141,18 @@ class QuantLayer(nn.Module):
             self.norm[0].weight.copy_(moved[0])
             self.norm[0].bias.copy_(moved[1])
 
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Keep nothing but the widths in use."""
+        weight, bias = self._float_weights()
+        self.inner.weight = nn.Parameter(weight.detach().clone())
+        self.inner.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.folded = True
+        width = self.width
+        width.norm = width.ratio = width.bias = None
+        width.states = nn.ModuleDict({name: state for name, state in width.states.items() if name == str(self.bits)})
+        self.fitted = nn.ModuleDict({str(self.input_bits): width})
+
     def check_fitted(self, bits: int | None, input_bits: int | None) -> None:
         """Complain if nothing was fitted at these widths."""
         if str(input_bits) not in self.fitted:

@@ -53,7 +53,7 @@ def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
 @torch.no_grad()
 def finish_learning(quantized: QuantizedModel) -> None:
     """Turn what was learnt into codes: at the widths in use with the learnt steps, at the others rounded afresh."""
-    for name, layer in quantized.layers.items():
+    for layer in quantized.layers.values():
         state = layer.state()
         if state is None:
             continue
@@ -61,9 +61,8 @@ def finish_learning(quantized: QuantizedModel) -> None:
         codes, bias = state.grid().codes(layer.rows), layer.inner.bias
         learnt = WeightState(state.bits, codes, state.learned_scale(), state.zero, state.group, bias)
         layer.add_state(learnt)
-        for bits in quantized.widths(name):
-            if bits != state.bits:
-                layer.add_state(_fresh_state(layer, bits))
+        for bits in [int(bits) for bits in layer.states if int(bits) != state.bits]:
+            layer.add_state(_fresh_state(layer, bits))
     for attend in quantized.attends.values():
         attend.learning = False
     for grid in _grids(quantized):
@@ -102,23 +101,19 @@ def _derive_other_widths(quantized: QuantizedModel) -> None:
 
     The norms in front have learnt for the width in use; the others take them as they are.
     """
-    for name, layer in quantized.layers.items():
+    for layer in quantized.layers.values():
         if layer.input is None or layer.state() is None:
             continue
         used = layer.width
         used.norm = used.ratio = used.bias = None
-        for bits in quantized.act_widths(name):
-            if bits is not None and bits != layer.input_bits:
-                other = FittedWidth()
-                other.input, other.states = GridModule(same_range(layer.input.grid, bits)), used.states
-                layer.fitted[str(bits)] = other
-    for name, attend in quantized.attends.items():
-        for bits in quantized.act_widths(name):
-            if bits is not None and bits != attend.bits:
-                grids = {
-                    operand: GridModule(same_range(grid.grid, bits)) for operand, grid in attend.all_grids().items()
-                }
-                attend.fitted[str(bits)] = nn.ModuleDict(grids)
+        for bits in [int(bits) for bits in layer.fitted if int(bits) != layer.input_bits]:
+            other = FittedWidth()
+            other.input, other.states = GridModule(same_range(layer.input.grid, bits)), used.states
+            layer.fitted[str(bits)] = other
+    for attend in quantized.attends.values():
+        for bits in [int(bits) for bits in attend.fitted if int(bits) != attend.bits]:
+            grids = {operand: GridModule(same_range(grid.grid, bits)) for operand, grid in attend.all_grids().items()}
+            attend.fitted[str(bits)] = nn.ModuleDict(grids)
 
 
 def _grids(quantized: QuantizedModel) -> list[GridModule]:

@@ -147,6 +147,11 @@ class QuantizedModel:
         switched = (module for module in self._modules() if self.switches(module.name))
         self._switch([(module, _pair(widths, self.places[module.name])) for module in switched])
 
+    def settle(self) -> None:
+        """Keep nothing but the widths in use: what follows, training or a file, needs no others."""
+        for module in self._modules():
+            module.settle()
+
     def _modules(self) -> list[QuantLayer | QuantAttend]:
         return [*self.layers.values(), *self.attends.values()]
 
