@@ -14,7 +14,7 @@ from torch import Tensor
 
 from maqee.apq.options import SearchOptions
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space, Unit
+from maqee.apq.units import ATTENTION, Space, Unit
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
 from maqee.tasks import Task
@@ -53,14 +53,13 @@ def error_of(task: Task, options: SearchOptions) -> Error:
 
 
 def error_runs(space: Space, depth: int) -> float:
-    """Passes over the network, in fractions, that measuring all widths on the same images takes."""
+    """Passes over the blocks, in fractions, that measuring all widths on the same images takes; heads are little."""
     total = 0.0
     for unit, pairs in zip(space.units, space.pairs, strict=True):
         changes = len({pair[0] for pair in pairs}) + len({pair[1] for pair in pairs}) - 2
-        if unit.layer == "attention":
+        if unit.layer == ATTENTION:
             changes = len(pairs) - 1
-        first = unit.number if unit.kind in ("layer", "block") else {"patch": 1}.get(unit.kind, depth)
-        total += changes * (depth - first + 1) / depth
+        total += changes * (depth + 1 - max(first_block(unit, depth), 1)) / depth
     return total
 
 
@@ -74,35 +73,55 @@ def measure_unit_errors(
     options: SearchOptions,
     task: Task,
 ) -> tuple[UnitErrors, ...]:
-    """Errors of all units, each width measured with everything else at `base`, less the errors of `base` itself."""
+    """Errors of all units, each width measured with everything else at `base`, less the errors of `base` itself.
+
+    The model is left at `base`.
+    """
     model = quantized.model
     assert isinstance(model, EarlyExitModel)
     error, count = error_of(task, options), sum(len(batch) for batch in images)
     quantized.set_widths(base)
     seen = [_look(reference, model, batch) for batch in images]
-    zero = _errors_from(model, seen, 1, error)  # (E + 1,)
+    everything = range(len(model.exit_blocks))
+    zero = _errors_at(model, seen, model.backbone.depth + 1, everything, error)  # (E + 1,)
 
     def at(unit: Unit, pair: BitPair) -> tuple[float, ...]:
-        if pair == unit.pair(base):
-            return (0.0,) * len(zero)
-        quantized.set_widths(unit.with_pair(base, pair, space.heads))
-        first = unit.number if unit.kind in ("layer", "block") else 0 if unit.kind == "patch" else model.backbone.depth
-        change = _errors_from(model, seen, first, error) - zero
-        if unit.kind == "head":  # heads only speak for themselves
-            change = torch.where(torch.arange(len(zero)) == unit.number, change, 0.0)
-        return tuple(float(value) for value in change / count)
+        change = [0.0] * len(zero)
+        if pair != unit.pair(base):
+            quantized.set_widths(unit.with_pair(base, pair, space.heads))
+            touched = touched_exits(unit, model.exit_blocks)
+            found = _errors_at(model, seen, first_block(unit, model.backbone.depth), touched, error)
+            for index, value in zip(touched, found, strict=True):
+                change[index] = (value - zero[index]) / count
+        return tuple(change)
 
-    found = []
+    errors = []
     for unit, pairs in zip(space.units, space.pairs, strict=True):
         weight, activation = unit.pair(base)
         weights: tuple[tuple[float, ...], ...] = ()
-        if unit.layer != "attention":
+        if unit.layer != ATTENTION:
             weights = tuple(at(unit, (bits, activation)) for bits in sorted({pair[0] for pair in pairs}))
         widths = sorted({pair[1] for pair in pairs})
-        pair_at = [(bits, bits) if unit.layer == "attention" else (weight, bits) for bits in widths]
-        found.append(UnitErrors(unit.name, weights, tuple(at(unit, pair) for pair in pair_at)))
+        pair_at = [(bits, bits) if unit.layer == ATTENTION else (weight, bits) for bits in widths]
+        errors.append(UnitErrors(unit.name, weights, tuple(at(unit, pair) for pair in pair_at)))
     quantized.set_widths(base)
-    return tuple(found)
+    return tuple(errors)
+
+
+def first_block(unit: Unit, depth: int) -> int:
+    """The first block that must be run again when a unit changes: 0 is the embedding, depth + 1 none at all."""
+    if unit.kind in ("layer", "block"):
+        return unit.number
+    return 0 if unit.kind == "patch" else depth + 1
+
+
+def touched_exits(unit: Unit, exit_blocks: Sequence[int]) -> list[int]:
+    """Exits (the last is full depth) whose answers a unit has a part in: heads only speak for themselves."""
+    if unit.kind == "head":
+        return [unit.number]
+    if unit.kind == "classifier":
+        return [len(exit_blocks) - 1]
+    return [index for index, block in enumerate(exit_blocks) if block >= unit.number]
 
 
 def _look(reference: EarlyExitModel, model: EarlyExitModel, images: Tensor) -> Seen:
@@ -111,21 +130,24 @@ def _look(reference: EarlyExitModel, model: EarlyExitModel, images: Tensor) -> S
     return Seen(states, [output.float() for output in reference.forward_all(images).outputs], images)
 
 
-def _errors_from(model: EarlyExitModel, seen: Sequence[Seen], first: int, error: Error) -> Tensor:
-    """Errors at every exit, summed over the images, when everything from block `first` on is run again.
+def states_from(model: EarlyExitModel, batch: Seen, first: int) -> list[Tensor]:
+    """Tokens in front of the first block and after every block, everything from block `first` on being run again."""
+    if first == 0:
+        tokens = model.backbone.embedding(batch.images)
+        return [tokens, *(later for _, later in model.backbone.walk(tokens))]
+    return [*batch.states[:first], *(tokens for _, tokens in model.backbone.walk(batch.states[first - 1], first))]
 
-    Exits in front of it are those of the pass that was kept; 0 runs the embedding again too.
-    """
-    total = torch.zeros(len(model.exit_blocks), dtype=torch.float64)
+
+def _errors_at(
+    model: EarlyExitModel, seen: Sequence[Seen], first: int, exits: Sequence[int], error: Error
+) -> list[float]:
+    """Errors at some exits, summed over the images, when everything from block `first` on is run again."""
+    sums = []
     for batch in seen:
-        states = batch.states
-        if first == 0:
-            tokens = model.backbone.embedding(batch.images)
-            states = [tokens, *(later for _, later in model.backbone.walk(tokens))]
-        else:
-            again = (tokens for _, tokens in model.backbone.walk(states[first - 1], first))
-            states = [*states[:first], *again]
-        for index, block in enumerate(model.exit_blocks):
-            output = model.predict(index, states[1 : block + 1]).float()
-            total[index] += float(error(output, batch.wanted[index]).double().sum())
-    return total
+        states = states_from(model, batch, first) if first <= model.backbone.depth else batch.states
+        found = [
+            error(model.predict(index, states[1 : model.exit_blocks[index] + 1]).float(), batch.wanted[index])
+            for index in exits
+        ]
+        sums.append(torch.stack([values.double().sum() for values in found]))
+    return [float(value) for value in torch.stack(sums).sum(dim=0)]  # the device is waited for once
