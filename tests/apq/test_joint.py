@@ -227,7 +227,7 @@ def test_fixed_widths_stay() -> None:
     assert all(step.position.bits.blocks[0].fc2 == (4, 4) for step in result.state.history)
     assert len({step.position.bits.blocks[0].fc1 for step in result.state.history}) > 1
     assert [error.unit for error in result.state.errors if error.unit == "block 1 fc2"] == []
-    with pytest.raises(MaqeeError, match="^grain: block 1 cannot be searched as one, because the widths of its fc2"):
+    with pytest.raises(MaqeeError, match=r"^grain: block 1 cannot be searched as one, because the widths of its fc2"):
         search(model, SearchOptions(grain="block"))
 
 
@@ -254,9 +254,9 @@ def test_too_few_samples_to_split() -> None:
 
 
 def test_budgets_that_cannot_be_met() -> None:
-    with pytest.raises(MaqeeError, match="^max_bops: 10 BOPs cannot be met: everybody leaving at the first exit"):
+    with pytest.raises(MaqeeError, match=r"^max_bops: 10 BOPs cannot be met: everybody leaving at the first exit"):
         search(AdditiveModel(), budget=Budget(max_bops=10))
-    with pytest.raises(MaqeeError, match="^like: W8A8 is outside of the widths that are searched, W3 to W6 and A3"):
+    with pytest.raises(MaqeeError, match=r"^like: W8A8 is outside of the widths that are searched, W3 to W6 and A3"):
         search(AdditiveModel(), budget=Budget(like="W8A8"))
     model = AdditiveModel(exits=(1, 2))
     result = search(model, SearchOptions(max_swaps=2), Budget(min_metric=1.0))
