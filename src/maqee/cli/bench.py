@@ -169,7 +169,7 @@ def search(
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
+    """Cost of the search for bits and of one iteration, in calibration passes and seconds."""
     from maqee.bench.search_step import bench_search
     from maqee.report.bench_tables import search_step_table
 

@@ -20,7 +20,7 @@ from maqee.quant import QuantizedModel
 from maqee.tasks import Task
 from maqee.widths import BitPair, BitSettings
 
-LEAST_IMAGES = 8
+LEAST_IMAGES = 4
 Error = Callable[[Tensor, Tensor], Tensor]  # output and the full-precision model's, to one number a sample
 
 

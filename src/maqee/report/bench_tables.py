@@ -58,14 +58,20 @@ def recovery_line(result: dict[str, Any]) -> str:
 
 
 def search_step_table(result: dict[str, Any]) -> str:
-    """One step of the search against running the model anew."""
+    """The search and its steps against one calibration pass, and against running the model anew."""
     lines = [
         f"{result['model']} by {result['method']}, {result['samples']} images, {result['scored']} for single blocks, "
         f"{result['device']}, {result['threads']} threads",
         f"{'':<28}{'passes':>8}{'seconds':>10}{'of a pass':>11}",
         f"{'calibration pass':<28}{1:>8}{result['pass_seconds']:>10.2f}{1:>11.2f}",
     ]
-    for name, key in (("one step of the search", "step"), ("running the model anew", "plain")):
+    rows = (
+        ("one iteration", "iteration"),
+        ("the whole search", "whole"),
+        ("one step, weights alone", "step"),
+        ("running the model anew", "plain"),
+    )
+    for name, key in rows:
         row = result[key]
         lines.append(f"{name:<28}{row['passes']:>8.3g}{row['seconds']:>10.2f}{row['of_a_pass']:>11.2f}")
     arrays = result["arrays"]
