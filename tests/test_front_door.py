@@ -34,6 +34,7 @@ COMMANDS = {
     "bench quantize": "bench_quantize",
     "bench recovery": "bench_recovery",
     "bench search": "bench_search",
+    "bench signals": "bench_signals",
     "compress": "compress",
     "cost": "cost",
     "demo": "demo",
