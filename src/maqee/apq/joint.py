@@ -20,7 +20,7 @@ import numpy as np
 
 from maqee.apq.allocation import allocate_pairs
 from maqee.apq.budget import Budget
-from maqee.apq.cost import utilization
+from maqee.apq.cost import bops, utilization
 from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.held_out import expected_choice
 from maqee.apq.measure import Measure
@@ -31,7 +31,7 @@ from maqee.apq.risks import measure_scales
 from maqee.apq.search_state import FrontierPoint, SearchState
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import unit_risks
-from maqee.apq.units import Floats, find_space
+from maqee.apq.units import Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
 
@@ -96,8 +96,7 @@ class JointRun:
         if not state.errors:
             widest = self.space.widest(self.measure.start)
             return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
-        tried = [step.spent for step in state.history if step.spent is not None]
-        if len(tried) < len(LADDER) + REFINED and (share := self._next_rung(state, tried)) is not None:
+        if (share := self._next_rung(state)) is not None:
             return self._climb(state, share)
         moves = sum(step.kind == "move" for step in state.history)
         move = self._next_move(state) if moves < self.most_moves else None
@@ -117,17 +116,32 @@ class JointRun:
 
     # --- the ladder --------------------------------------------------------------------------------------------------
 
-    def _next_rung(self, state: SearchState, tried: list[float]) -> float | None:
-        """What to spend next, as a share of what the first widths cost; None if every rung would be one again."""
+    def _next_rung(self, state: SearchState) -> float | None:
+        """What to spend next, as a share of what the first widths cost; None if the ladder is done.
+
+        Where a cost is given and there are no exits, one rung is enough: what may be spent is known.
+        """
+        tried = [step.spent for step in state.history if step.spent is not None]
+        if state.target.max_bops is not None and len(self.measure.exit_blocks) == 1:
+            return None if tried else self._whole_budget(state.target.max_bops)
         for share in LADDER:
             if share not in tried:
                 return share
+        if len(tried) >= len(LADDER) + REFINED:
+            return None
         shares = sorted(tried)
         best = next((step.spent for step in state.history if step.position == state.best and step.spent), 1.0)
         place = shares.index(best)
         gaps = [(shares[other] / shares[other - 1], other) for other in (place, place + 1) if 0 < other < len(shares)]
         ratio, upper = max(gaps)
         return round((shares[upper] * shares[upper - 1]) ** 0.5, 6) if ratio > 1.02 else None
+
+    def _whole_budget(self, max_bops: float) -> float:
+        """What may be spent on units if nobody leaves early, as a share of what the first widths cost."""
+        start, everybody = self.measure.start, np.ones(self.measure.depth)
+        pairs = zip(self.space.units, self.space.chosen(start), strict=True)
+        units = sum(unit_bops(unit, pair, self.measure.parts, everybody) for unit, pair in pairs)
+        return (max_bops - (bops(self.measure.parts, start) - units)) / units
 
     def _climb(self, state: SearchState, share: float) -> SearchState:
         """The best pairs for an amount to spend, run on the calibration samples."""
@@ -167,7 +181,7 @@ class JointRun:
     def _visited(self, state: SearchState, trace: Trace, kind: Any, notes: dict[str, Any]) -> SearchState:
         """Choose a policy for a pass, judge it, and go on from there if it is better."""
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
-        accepted = position.beats(state.best)
+        accepted = position.beats(state.best) and not self._only_lucky(state, position)
         best = position if accepted else state.best
         if accepted:
             self.last = trace.bits, trace
@@ -180,6 +194,11 @@ class JointRun:
             frontier=self._frontier(state, trace),
             history=(*state.history, step),
         )
+
+    def _only_lucky(self, state: SearchState, position: Position) -> bool:
+        """Whether a better metric within the same cost goes with a higher loss: a few answers, not a better network."""
+        same = state.target.max_bops is not None and position.excess == state.best.excess == 0
+        return same and self.options.objective == "direct" and position.figures.loss > state.best.figures.loss
 
     def _judge(
         self, trace: Trace, target: Budget, scales: Scales, start: tuple[float, ...] | None
