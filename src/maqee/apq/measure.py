@@ -9,7 +9,7 @@ from maqee.apq.bits import BlockRisks
 from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space
+from maqee.apq.units import Space, Unit
 from maqee.parts import Part
 from maqee.widths import BitSettings
 
@@ -50,6 +50,9 @@ class Measure(Protocol):
     @property
     def parts(self) -> tuple[Part, ...]:
         """What the model costs."""
+
+    def can_switch(self, unit: Unit) -> bool:
+        """Whether the widths of a unit can be changed; they cannot where the user has fixed them."""
 
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float

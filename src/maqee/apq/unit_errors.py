@@ -39,6 +39,14 @@ class UnitErrors:
     weights: tuple[tuple[float, ...], ...]
     activations: tuple[tuple[float, ...], ...]
 
+    def __post_init__(self) -> None:
+        for row in (*self.weights, *self.activations):
+            if not np.isfinite(row).all():
+                raise MaqeeError(
+                    f"The errors that fewer bits of {self.unit} cause are not finite numbers: check the model and the "
+                    "calibration images."
+                )
+
     def of(self, pair: BitPair, options: SearchOptions) -> Floats:
         """Error at every exit and at full depth of a pair: (E + 1,)."""
         error = np.array(self.activations[pair[1] - options.act_min])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -97,6 +97,14 @@ class Space(NamedTuple):
         """The fewest bits everywhere."""
         return self.settings(bits, [pairs[0] for pairs in self.pairs])
 
+    def nearest(self, bits: BitSettings) -> BitSettings:
+        """The settings with every unit at the pair it may have that is nearest to its own."""
+
+        def near(pairs: Sequence[BitPair], wanted: BitPair) -> BitPair:
+            return min(pairs, key=lambda pair: abs(pair[0] - wanted[0]) + abs(pair[1] - wanted[1]))
+
+        return self.settings(bits, [near(pairs, now) for pairs, now in zip(self.pairs, self.chosen(bits), strict=True)])
+
     def costs(self, parts: Sequence[Part], reach: Floats) -> list[Floats]:
         """Expected BOPs of every unit at each of its pairs, where `reach` is how often each block is executed."""
         return [
@@ -105,26 +113,44 @@ class Space(NamedTuple):
         ]
 
 
-def find_space(parts: Sequence[Part], depth: int, options: SearchOptions) -> Space:
-    """The units of a model and their pairs, as the options ask."""
+def find_space(
+    parts: Sequence[Part], depth: int, options: SearchOptions, can_switch: Callable[[Unit], bool] = lambda unit: True
+) -> Space:
+    """The units of a model and their pairs, as the options ask; what cannot be switched is no unit.
+
+    Args:
+        parts: what the model costs.
+        depth: number of blocks.
+        options: grain, ranges, and what is searched.
+        can_switch: whether the model can give a unit other widths.
+    """
     weights = range(options.bit_min, options.bit_max + 1)
     activations = range(options.act_min, options.act_max + 1)
     both = tuple((weight, activation) for weight in weights for activation in activations)
     products = tuple((activation, activation) for activation in activations)
     heads = sum(part.kind == "head" for part in parts)
-    units = []
+    units: list[Unit] = []
     for block in range(1, depth + 1):
         if options.grain == "block":
-            units.append(Unit("block", block))
+            layers = [Unit("layer", block, layer) for layer in LAYERS]
+            if any(map(can_switch, layers)):
+                if fixed := [unit.layer for unit in layers if not can_switch(unit)]:
+                    raise MaqeeError(
+                        f"grain: block {block} cannot be searched as one, because the widths of its {fixed[0]} are "
+                        "fixed: search with grain layer, or fix all of its layers or none."
+                    )
+                units.append(Unit("block", block))
         else:
             if any(part.block == block and part.kind == "linear" and not part.layer for part in parts):
                 raise MaqeeError(f"grain: the costs of block {block} are not listed by layer: search with grain block.")
-            units += [Unit("layer", block, layer) for layer in LAYERS]
+            units += filter(can_switch, (Unit("layer", block, layer) for layer in LAYERS))
     if options.search_bits != "blocks":
-        units += [Unit("head", number) for number in range(heads)]
+        units += filter(can_switch, (Unit("head", number) for number in range(heads)))
     if options.search_bits == "all":
         present = {part.kind for part in parts}
-        units += [Unit(kind) for kind in ("patch", "classifier") if kind in present]
+        units += [unit for unit in (Unit("patch"), Unit("classifier")) if unit.kind in present and can_switch(unit)]
+    if not units:
+        raise MaqeeError("bits: there is nothing to choose, because the widths of all layers are fixed.")
     return Space(tuple(units), tuple(products if unit.layer == ATTENTION else both for unit in units), heads)
 
 

@@ -20,7 +20,7 @@ from maqee.apq import BitSettings, BlockRisks, Trace
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import EPSILON
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space
+from maqee.apq.units import Space, Unit
 from maqee.compression.sensitivity import LEAST_IMAGES, error_runs, measure_unit_errors
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
@@ -166,13 +166,24 @@ class ModelMeasure:
         self.passes += share * runs / self.depth
         return BlockRisks(lowest, totals[..., 0], totals[..., 1])
 
+    def can_switch(self, unit: Unit) -> bool:
+        """Whether a part of the unit was fitted at several widths; in a head some layers may be fixed."""
+        places = self.quantized.places.values()
+        if unit.kind in ("layer", "block"):
+            mine = [p for p in places if p.block == unit.number and unit.layer in ("", p.layer)]
+        elif unit.kind == "head":
+            mine = [p for p in places if p.head == unit.number and not p.attention]
+        else:
+            mine = [p for p in places if p.role == unit.kind]
+        return any(self.quantized.switches(place.name) for place in mine)
+
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float
     ) -> tuple[UnitErrors, ...]:
         """Errors of every width of every unit, on as many images as fit into that many calibration passes."""
         total = sum(len(images) for images, _ in self.batches)
         runs = error_runs(space, self.depth)
-        count = min(total, max(LEAST_IMAGES, int(passes * total / max(runs, 1e-9))))
+        count = min(total, max(LEAST_IMAGES, int(passes * total / (runs + 1))))  # one for the pass at the base
         images, left = [], count
         for batch, _ in self.batches:
             if left > 0:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from maqee.apq.options import SearchOptions
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space, Unit
+from maqee.apq.units import ATTENTION, Space, Unit
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
 from maqee.quant.attend import QuantAttend
@@ -112,15 +112,15 @@ def measure_unit_errors(
         measured = {pair: at(unit, pair) for pair in _pairs_to_measure(unit, pairs)}
         widest = pairs[-1]
         weights = [measured[pair] - measured[widest] for pair in measured if pair[1] == widest[1]]
-        activations = [measured[pair] for pair in measured if unit.layer == "attention" or pair[0] == widest[0]]
-        found.append(UnitErrors(unit.name, _rows(weights) if unit.layer != "attention" else (), _rows(activations)))
+        activations = [measured[pair] for pair in measured if unit.layer == ATTENTION or pair[0] == widest[0]]
+        found.append(UnitErrors(unit.name, _rows(weights) if unit.layer != ATTENTION else (), _rows(activations)))
     quantized.set_widths(base)
     return tuple(found)
 
 
 def _pairs_to_measure(unit: Unit, pairs: Sequence[BitPair]) -> list[BitPair]:
     """Every weight width at the most activation bits, and the other way round."""
-    if unit.layer == "attention":
+    if unit.layer == ATTENTION:
         return list(pairs)
     weight, activation = pairs[-1]
     return [pair for pair in pairs if pair[0] == weight or pair[1] == activation]
