@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from maqee.compression.compress_config import read_compress_config as read_compress_config
     from maqee.compression.demo import Demo as Demo
     from maqee.compression.demo import demo as demo
+    from maqee.compression.envelope import envelope as envelope
+    from maqee.compression.envelope_results import Envelope as Envelope
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.evaluation import Evaluation as Evaluation
@@ -84,6 +86,7 @@ else:
             "CostReport": "maqee.evaluation.cost_report",
             "Demo": "maqee.compression.demo",
             "EarlyExitModel": "maqee.exits",
+            "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
@@ -118,6 +121,7 @@ else:
             "cost": "maqee.evaluation.cost_report",
             "demo": "maqee.compression.demo",
             "diagnose": "maqee.evaluation.diagnose",
+            "envelope": "maqee.compression.envelope",
             "evaluate": "maqee.evaluation",
             "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",
