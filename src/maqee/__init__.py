@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from maqee.evaluation.cost_report import cost as cost
     from maqee.evaluation.diagnose import RunDiagnosis as RunDiagnosis
     from maqee.evaluation.diagnose import diagnose as diagnose
+    from maqee.evaluation.frontier_plans import FrontierEvaluation as FrontierEvaluation
     from maqee.evaluation.method_comparison import MethodComparison as MethodComparison
     from maqee.evaluation.quantization import compare_methods as compare_methods
     from maqee.evaluation.trace_results import TraceFrontier as TraceFrontier
@@ -88,6 +89,7 @@ else:
             "EarlyExitModel": "maqee.exits",
             "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
+            "FrontierEvaluation": "maqee.evaluation.frontier_plans",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
             "MethodComparison": "maqee.evaluation.method_comparison",

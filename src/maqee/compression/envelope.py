@@ -103,7 +103,11 @@ def envelope(
 
 
 def _all_pairs(settings: QuantSettings, weights: Sequence[int], activations: Sequence[int]) -> QuantSettings:
-    """The settings with every pair, which blocks, exit heads and mergings can then be switched to."""
+    """The settings with every pair, which blocks, exit heads and mergings can then be switched to.
+
+    Fitting begins at the settings' own widths where they are among them: RTN's grids for activations are fitted to what
+    weights of that width pass on, and serve all other weights too. RepQ's and ERQ's do not depend on it.
+    """
     for what, widths in (("weights", weights), ("activations", activations)):
         if not widths:
             raise MaqeeError(f"No bits are given for {what}: name at least one width from 2 to 8.")
@@ -112,8 +116,8 @@ def _all_pairs(settings: QuantSettings, weights: Sequence[int], activations: Seq
                 raise MaqeeError(f"{what.capitalize()} of {bits} bits are impossible: a grid has 2 to 8 bits.")
     return replace(
         settings,
-        weight_bits=weights[0],
-        act_bits=activations[0],
+        weight_bits=settings.weight_bits if settings.weight_bits in weights else weights[0],
+        act_bits=settings.act_bits if settings.act_bits in activations else activations[0],
         widths=tuple(weights),
         act_widths=tuple(activations),
         switched=("block", "head", "merge"),
