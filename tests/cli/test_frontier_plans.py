@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import maqee
 from maqee.apq import Plan
+from maqee.data import ImageSet, open_split
 from maqee.evaluation.frontier_plans import evaluate_frontier
 from maqee.runs import frontier_folders
 from tests.helpers import FIXTURES, invoke
@@ -19,8 +21,8 @@ from tests.helpers import FIXTURES, invoke
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("frontier") / "run"
     result = invoke(
-        "compress", str(FIXTURES / "digits"), "--data", "digits", "--out", str(out), "--device", "cpu", "--method", "rtn",
-        "--samples", "60", "--fit-images", "8", "--set", "search.frontier=true",
+        "compress", str(FIXTURES / "digits"), "--data", "digits", "--out", str(out), "--device", "cpu",
+        "--method", "rtn", "--samples", "60", "--fit-images", "8", "--set", "search.frontier=true",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     return out
@@ -51,8 +53,12 @@ def test_images_are_opened_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> N
     from maqee.evaluation import frontier_plans
 
     opened = []
-    open_split = frontier_plans.open_split
-    monkeypatch.setattr(frontier_plans, "open_split", lambda *more: opened.append(more) or open_split(*more))  # type: ignore[func-returns-value]
+
+    def open_and_count(*arguments: Any) -> ImageSet:
+        opened.append(arguments)
+        return open_split(*arguments)
+
+    monkeypatch.setattr(frontier_plans, "open_split", open_and_count)
     assert len(evaluate_frontier(run, device="cpu").rows) > 1
     assert len(opened) == 1
 
@@ -74,7 +80,7 @@ def test_a_folder_without_a_frontier(run: Path) -> None:
     for folder, words in (
         (
             next((run / "frontier").iterdir()),
-            "holds no frontier of plans: compress the model with search.frontier=true",
+            "holds no frontier of plans: compress the model with search.frontier",
         ),
         (FIXTURES / "digits", "holds no compressed model"),
     ):

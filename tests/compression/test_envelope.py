@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ OPTIONS = CompressOptions(fit_images=8, samples=40, seed=3)
 @pytest.fixture(scope="module")
 def found() -> Envelope:
     return maqee.envelope(
-        MODEL, ("erq", "rtn"), weights=(3, 4), activations=(5, 4), data="digits", options=OPTIONS, device="cpu"
+        MODEL, ("erq", "repq"), weights=(3, 4), activations=(5, 4), data="digits", options=OPTIONS, device="cpu"
     )
 
 
@@ -36,8 +37,10 @@ def pair_of(found: Envelope, method: str, name: str) -> UniformPair:
     return pair
 
 
-@pytest.mark.parametrize("method", ["erq", "rtn"])
-@pytest.mark.parametrize(("weight", "activation"), [(4, 4), (3, 5)])
+@pytest.mark.parametrize(
+    ("method", "weight", "activation"),
+    [("erq", 4, 4), ("erq", 3, 5), ("erq", 3, 4), ("repq", 4, 4), ("repq", 4, 5)],  # RepQ was fitted with 4-bit weights
+)
 def test_a_pair_is_what_the_baselines_are(found: Envelope, method: str, weight: int, activation: int) -> None:
     """Fitted once for all pairs, or for this one alone: the same figures at every exit and threshold, and costs."""
     options = CompressOptions(
@@ -54,8 +57,8 @@ def test_a_pair_is_what_the_baselines_are(found: Envelope, method: str, weight: 
 
 def test_every_pair_is_measured_once(found: Envelope) -> None:
     names = ["W3A4", "W3A5", "W4A4", "W4A5"]
-    assert [(pair.method, pair.name) for pair in found.pairs] == [(m, n) for m in ("erq", "rtn") for n in names]
-    assert (found.images, found.calibration_images, found.seed) == (360, 40, 3)
+    assert [(pair.method, pair.name) for pair in found.pairs] == [(m, n) for m in ("erq", "repq") for n in names]
+    assert (found.images, found.calibration_images, found.seed, found.fitted_weight_bits) == (360, 40, 3, 4)
     full = pair_of(found, "erq", "W3A4").swept[-1]
     assert full.thresholds == (NEVER, NEVER)
     assert full.mean_exit == 4
@@ -110,7 +113,7 @@ def test_a_shared_threshold_by_hand() -> None:
     """Four samples, one exit: the two surest are right there, the third is wrong, the last is nowhere right."""
     confidence = np.array([[0.9, 1.0], [0.8, 1.0], [0.7, 1.0], [0.6, 1.0]])
     correct = np.array([[1, 1], [1, 1], [0, 1], [0, 0]])
-    zeros = np.zeros((4, 2))
+    zeros = np.zeros((4, 2), dtype=np.float32)
     trace = Trace(
         exit_blocks=(1, 2),
         float_confidence=confidence, confidence=confidence, float_loss=zeros, loss=zeros,
@@ -147,7 +150,7 @@ def make_point(metric: int, bops: int) -> EnvelopePoint:
 def test_nothing_on_the_envelope_is_dominated_and_all_else_is(points: list[EnvelopePoint]) -> None:
     kept = upper_envelope(points)
     assert all(point in points for point in kept)
-    for one, other in zip(kept, kept[1:], strict=False):
+    for one, other in pairwise(kept):
         assert one.bops < other.bops
         assert one.metric < other.metric
     for point in points:

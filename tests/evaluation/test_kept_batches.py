@@ -21,7 +21,3 @@ def test_kept_or_read_again() -> None:
             for one, other in zip(batches, evaluation_batches(model, data), strict=True):
                 assert torch.equal(one[0], other[0])
                 assert torch.equal(one[1], other[1])
-
-
-def test_no_images() -> None:
-    assert list(keep_batches(load_miniature(), digits("test", 0))) == []

@@ -54,6 +54,10 @@ def envelope(
     Thresholds of the envelope are swept on the test images, which favours these baselines: no plan may do that. Each
     pair therefore has a second figure too, at the shared threshold that calibration images choose.
 
+    Every pair of ERQ is what a fit at that pair alone would be. RepQ and RTN fit the grids of activations to what the
+    quantized layers before pass on: here these have the weight bits of `options.quantization`, or the first of
+    `weights` if those are not among them, and the grids serve other weight bits too.
+
     Args:
         model: folder of a run of `maqee train`, of one of its stages, or of any model with exits.
         methods: quantization methods; each is fitted once for all pairs.
@@ -94,6 +98,7 @@ def envelope(
         images=len(splits.test),
         calibration_images=len(measuring),
         seed=options.seed,
+        fitted_weight_bits=settings.weight_bits,
         task=task,
         full_precision=tuple(full_precision),
         pairs=tuple(pairs),
@@ -105,8 +110,7 @@ def envelope(
 def _all_pairs(settings: QuantSettings, weights: Sequence[int], activations: Sequence[int]) -> QuantSettings:
     """The settings with every pair, which blocks, exit heads and mergings can then be switched to.
 
-    Fitting begins at the settings' own widths where they are among them: RTN's grids for activations are fitted to what
-    weights of that width pass on, and serve all other weights too. RepQ's and ERQ's do not depend on it.
+    Fitting is done at the settings' own weight bits where they are among those wanted.
     """
     for what, widths in (("weights", weights), ("activations", activations)):
         if not widths:

@@ -95,6 +95,7 @@ class Envelope:
         images: how many.
         calibration_images: how many chose the thresholds that were not swept.
         seed: random seed of the draw of calibration images.
+        fitted_weight_bits: of the weights that RepQ and RTN fitted the grids of activations with.
         task: what is predicted.
         full_precision: every exit of the model as it came.
         pairs: every method at every pair of widths.
@@ -108,6 +109,7 @@ class Envelope:
     images: int
     calibration_images: int
     seed: int
+    fitted_weight_bits: int
     task: Task
     full_precision: tuple[ExitFigures, ...]
     pairs: tuple[UniformPair, ...]
@@ -116,7 +118,7 @@ class Envelope:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `maqee envelope --out` writes them."""
-        names = ("model", "weights", "data", "images", "calibration_images", "seed")
+        names = ("model", "weights", "data", "images", "calibration_images", "seed", "fitted_weight_bits")
         metric = self.task.metric_name
         return {
             **{name: getattr(self, name) for name in names},

@@ -20,10 +20,8 @@ def keep_batches(network: Network, data: ImageSet, room: int = ROOM) -> Iterable
         room: bytes; images that need more are read anew each time.
     """
     again = _ReadAgain(network, data)
-    for images, _ in again:
-        needed = images.nbytes // len(images) * len(data)
-        return again if needed > room else list(again)
-    return []
+    images, _ = next(iter(again))
+    return again if images.nbytes // len(images) * len(data) > room else list(again)
 
 
 class _ReadAgain:
