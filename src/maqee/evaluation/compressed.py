@@ -10,7 +10,7 @@ from maqee.apq import BitSettings, Plan, Trace, choose_thresholds, exit_costs, l
 from maqee.data import ImageSet, open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.evaluation.record import measure_policies, metric_figures
+from maqee.evaluation.record import exit_rows, measure_policies
 from maqee.evaluation.results import Evaluation, ExitFigures, PolicyFigures
 from maqee.evaluation.trace_search import DROPS
 from maqee.exits import EarlyExitModel
@@ -93,8 +93,4 @@ def measure_quantized(
     """Every exit's metric; figures of the policies that were asked for, and then of shared thresholds."""
     shared = [Policy.same(threshold, model.num_exits) for threshold in STANDARD_THRESHOLDS]
     measured, rows = measure_policies(model, data, task, bits, [*policies, *shared], show=True)
-    exits = [
-        ExitFigures(block=block, metrics=metric_figures(task, metric))
-        for block, metric in zip(model.exit_blocks, measured.exits, strict=True)
-    ]
-    return exits, rows
+    return exit_rows(model, measured, task), rows
