@@ -198,7 +198,7 @@ class JointRun:
     def _visited(self, state: SearchState, trace: Trace, kind: Any, notes: dict[str, Any]) -> SearchState:
         """Choose a policy for a pass, judge it, and go on from there if it is better."""
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
-        accepted = position.beats(state.best) and not self._only_lucky(state, position)
+        accepted = position.beats(state.best) and not (kind == "move" and self._only_lucky(state, position))
         best = position if accepted else state.best
         if accepted:
             self.last = trace.bits, trace
