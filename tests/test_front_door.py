@@ -39,6 +39,7 @@ COMMANDS = {
     "cost": "cost",
     "demo": "demo",
     "diagnose": "diagnose",
+    "envelope": "envelope",
     "eval": "evaluate",
     "ls": "list_names",
     "predict": "predict",

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from maqee.compression.compress_config import read_compress_config as read_compress_config
     from maqee.compression.demo import Demo as Demo
     from maqee.compression.demo import demo as demo
+    from maqee.compression.envelope import envelope as envelope
+    from maqee.compression.envelope_results import Envelope as Envelope
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.evaluation import Evaluation as Evaluation
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from maqee.evaluation.cost_report import cost as cost
     from maqee.evaluation.diagnose import RunDiagnosis as RunDiagnosis
     from maqee.evaluation.diagnose import diagnose as diagnose
+    from maqee.evaluation.frontier_plans import FrontierEvaluation as FrontierEvaluation
     from maqee.evaluation.method_comparison import MethodComparison as MethodComparison
     from maqee.evaluation.quantization import compare_methods as compare_methods
     from maqee.evaluation.trace_results import TraceFrontier as TraceFrontier
@@ -85,7 +88,9 @@ else:
             "CostReport": "maqee.evaluation.cost_report",
             "Demo": "maqee.compression.demo",
             "EarlyExitModel": "maqee.exits",
+            "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
+            "FrontierEvaluation": "maqee.evaluation.frontier_plans",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
             "MethodComparison": "maqee.evaluation.method_comparison",
@@ -120,6 +125,7 @@ else:
             "cost": "maqee.evaluation.cost_report",
             "demo": "maqee.compression.demo",
             "diagnose": "maqee.evaluation.diagnose",
+            "envelope": "maqee.compression.envelope",
             "evaluate": "maqee.evaluation",
             "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",

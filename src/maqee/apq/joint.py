@@ -21,7 +21,7 @@ import numpy as np
 from maqee.apq.allocation import allocate_pairs
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
-from maqee.apq.cost import utilization
+from maqee.apq.cost import bops, utilization
 from maqee.apq.exact import check_exits
 from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.held_out import HeldOutChoices, expected_choice, keeps_on_others
@@ -33,13 +33,13 @@ from maqee.apq.risks import measure_scales
 from maqee.apq.search_state import FrontierPoint, SearchState
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import unit_risks
-from maqee.apq.units import ATTENTION, Floats, find_space
+from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
 
-LADDER = (1.0, 0.85, 1.2, 0.72, 1.45, 0.6, 1.8, 2.4)  # shares of what the first widths cost, in the order tried
+LADDER = (0.6, 0.72, 0.85, 1.0, 1.2, 1.45, 1.8, 2.4)  # shares of what the first widths cost
 REFINED = 3  # further rungs, halfway between the best one and its neighbours
-TABLE_PASSES = 14  # calibration passes that measuring errors may take
+TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
 DROPS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # of the frontier, below what the quantized model can reach
 
@@ -63,7 +63,7 @@ class JointRun:
         self.measure, self.options, self.budget = measure, options, budget
         self.space = find_space(measure.parts, measure.depth, options, measure.can_switch)
         self.first = self.space.nearest(measure.start)  # the model's own widths may lie outside of the ranges
-        self.most_moves = measure.depth if options.max_swaps is None else options.max_swaps
+        self.most_moves = measure.depth // 2 if options.max_swaps is None else options.max_swaps
         self.last: tuple[BitSettings, Trace] | None = None  # of a pass that may be asked for again
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -101,9 +101,8 @@ class JointRun:
         if not state.errors:
             widest = self.space.widest(self.first)
             return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
-        tried = [step.spent for step in state.history if step.spent is not None]
         moves = sum(step.kind == "move" for step in state.history)
-        if not moves and len(tried) < len(LADDER) + REFINED and (share := self._next_rung(state, tried)) is not None:
+        if not moves and (share := self._next_rung(state)) is not None:
             return self._climb(state, share)
         move = self._next_move(state) if moves < self.most_moves else None
         if move is None:
@@ -122,17 +121,40 @@ class JointRun:
 
     # --- the ladder --------------------------------------------------------------------------------------------------
 
-    def _next_rung(self, state: SearchState, tried: list[float]) -> float | None:
-        """What to spend next, as a share of what the first widths cost; None if every rung would be one again."""
-        for share in LADDER:
-            if share not in tried:
-                return share
-        shares = sorted(tried)
+    def _next_rung(self, state: SearchState) -> float | None:
+        """What to spend next, as a share of what the first widths cost; None if the ladder is done.
+
+        From the first widths up or down as long as that is better (a frontier needs every rung), then halfway between
+        the best rung and its neighbours. Where a cost is given and there are no exits, what may be spent is known.
+        """
+        tried = [step.spent for step in state.history if step.spent is not None]
+        if state.target.max_bops is not None and len(self.measure.exit_blocks) == 1:
+            return None if tried else self._whole_budget(state.target.max_bops)
+        if not tried:
+            return 1.0
         kept = [step.spent for step in state.history if step.accepted and step.spent is not None]
-        place = shares.index(kept[-1] if kept else min(shares, key=lambda share: abs(share - 1)))
+        best = kept[-1] if kept else 1.0
+        if best in LADDER:
+            place = LADDER.index(best)
+            around = (
+                LADDER if self.options.frontier else (*LADDER[place + 1 : place + 2], *LADDER[max(place - 1, 0) :][:1])
+            )
+            if untried := [share for share in around if share not in tried]:
+                return min(untried, key=lambda share: abs(share - 1))
+        if sum(share not in LADDER for share in tried) >= REFINED:
+            return None
+        shares = sorted(tried)
+        place = shares.index(best)
         gaps = [(shares[other] / shares[other - 1], other) for other in (place, place + 1) if 0 < other < len(shares)]
         ratio, upper = max(gaps, default=(1.0, 0))
         return round((shares[upper] * shares[upper - 1]) ** 0.5, 6) if ratio > 1.02 else None
+
+    def _whole_budget(self, max_bops: float) -> float:
+        """What may be spent on units if nobody leaves early, as a share of what the first widths cost."""
+        parts, everybody = self.measure.parts, np.ones(self.measure.depth)
+        pairs = zip(self.space.units, self.space.chosen(self.first), strict=True)
+        units = sum(unit_bops(unit, pair, parts, everybody) for unit, pair in pairs)
+        return (max_bops - (bops(parts, self.first) - units)) / units
 
     def _climb(self, state: SearchState, share: float) -> SearchState:
         """The best pairs for an amount to spend, run on the calibration samples."""
@@ -176,7 +198,7 @@ class JointRun:
     def _visited(self, state: SearchState, trace: Trace, kind: Any, notes: dict[str, Any]) -> SearchState:
         """Choose a policy for a pass, judge it, and go on from there if it is better."""
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
-        accepted = position.beats(state.best)
+        accepted = position.beats(state.best) and not (kind == "move" and self._only_lucky(state, position))
         best = position if accepted else state.best
         if accepted:
             self.last = trace.bits, trace
@@ -189,6 +211,11 @@ class JointRun:
             frontier=self._frontier(state, trace),
             history=(*state.history, step),
         )
+
+    def _only_lucky(self, state: SearchState, position: Position) -> bool:
+        """Whether a better metric within the same cost goes with a higher loss: a few answers, not a better network."""
+        same = state.target.max_bops is not None and position.excess == state.best.excess == 0
+        return same and self.options.objective == "direct" and position.figures.loss > state.best.figures.loss
 
     def _judge(
         self, trace: Trace, target: Budget, scales: Scales, start: tuple[float, ...] | None

@@ -57,7 +57,7 @@ class Measure(Protocol):
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float
     ) -> tuple[UnitErrors, ...]:
-        """Errors at the exits that every width of every unit causes, all else being at `base`.
+        """Errors at the exits that every width of every unit causes, all else being in full precision.
 
         Args:
             base: the most bits of everything.

@@ -1,7 +1,8 @@
 """What each width of each unit does to the answers: measured once, and good for every allocation.
 
-Rounding errors are small and of different layers nearly independent, so their effects on the outputs add up: those of
-weights and activations of one unit, and those of all units. Each is measured with all else at the most bits.
+Rounding errors are small and of different layers nearly independent, so the squares of their effects on the outputs
+add up: those of weights and activations of one unit, and those of all units. Each is measured with all else in full
+precision, where nothing else disturbs it.
 """
 
 from __future__ import annotations

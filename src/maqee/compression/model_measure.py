@@ -190,7 +190,7 @@ class ModelMeasure:
                 images.append(batch[:left])
                 left -= len(batch)
         self.model.eval()
-        found = measure_unit_errors(self.reference, self.quantized, images, base, space, options, self.task)
+        found = measure_unit_errors(self.quantized, images, base, space, options, self.task)
         self._inputs_of = None
         self.passes += (runs + 1) * count / total
         return found

@@ -105,14 +105,22 @@ def expected_words(values: dict[str, Any], score: str) -> str:
 def compressed_table(result: dict[str, Any]) -> str:
     """What a plan does, beside shared thresholds on the same quantized model."""
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
-    lines.append(f"bits {' '.join(map(str, result['bits']))}" + (", recovered" if result["recovered"] else ""))
+    lines.append(f"bits {_mean_bits(result)}" + (", recovered" if result["recovered"] else ""))
     lines += policy_lines([("plan", result["plan"])], result["metric"])
+    if not result["shared_thresholds"]:
+        return "\n".join(lines)
     lines.append(f"least cost for {result['score']} on calibration images of")
     frontier = [(f"  {row['calibration_target']:.2%}", row) for row in result["frontier"]]
     lines += policy_lines(frontier, result["metric"])[1:]
     lines.append("one threshold for all exits")
     shared = [(f"  {_threshold(row)}", row) for row in result["shared_thresholds"]]
     return "\n".join([*lines, *policy_lines(shared, result["metric"])[1:]])
+
+
+def _mean_bits(result: dict[str, Any]) -> str:
+    activations = result["activation_bits"]
+    words = f"{result['weight_bits']:.3g} of weights"
+    return f"{words}, {activations:.3g} of activations on average" if activations is not None else words
 
 
 def baseline_table(result: dict[str, Any]) -> str:
