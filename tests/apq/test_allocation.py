@@ -88,7 +88,7 @@ def test_sixty_units_of_24_pairs() -> None:
     rng = np.random.default_rng(0)
     pairs = list(itertools.product(range(3, 7), range(3, 9)))
     risks = [np.array([rng.exponential() * 4.0**-w + rng.exponential() * 4.0**-a for w, a in pairs]) for _ in range(60)]
-    costs = [rng.integers(1, 5) * np.array([w * a for w, a in pairs], dtype=float) for _ in range(60)]
+    costs = [float(rng.integers(1, 5)) * np.array([float(w * a) for w, a in pairs]) for _ in range(60)]
     budget = sum(row[pairs.index((4, 4))] for row in costs)
     start = time.process_time()
     found = allocate_pairs(risks, costs, budget)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from maqee.apq.units import Unit
-from maqee.bench.layer_noise import layer_noise, module_of
-from maqee.bench.signal_moves import Answers, Change, Figure, answers_under, single_moves
+from maqee.bench.layer_noise import layer_noise
+from maqee.bench.signal_moves import Answers, Change, Figure, answers_under, module_of, single_moves
 from maqee.bench.signals import Signal, bench_signals, paper_signals, rank_signal
 from maqee.compression.model_measure import noise_ratio, range_deviation
 from maqee.errors import MaqeeError
@@ -75,6 +75,27 @@ def test_changes_against_whole_networks() -> None:
         np.testing.assert_allclose(found.moved_blocks[index], after_block - before_block, atol=1e-7)
     assert not found.moved[2, :, :2].any()  # block 4 is behind both exits
     assert found.moved[2, :, 2].any()
+
+
+@torch.inference_mode()
+def test_a_layer_alone() -> None:
+    """Everything else computes in float, so that at the base there is no error, and the layer's own noise is left."""
+    model, quantized, batches = fitted()
+    base = quantized.bit_settings
+    figures: list[Figure] = [lambda output, wanted, _: TASK.distillation(output, wanted, 1.0)]
+    found = answers_under(model, quantized, batches, base, MOVES, figures, alone=True)
+    np.testing.assert_allclose(found.base, 0, atol=1e-5)
+    assert all(module.enabled for module in (*quantized.layers.values(), *quantized.attends.values()))
+    for index, (unit, pair) in enumerate(MOVES):
+        quantized.set_widths(unit.with_pair(base, pair))
+        rows = []
+        with quantized.in_float():
+            module_of(quantized, unit).enabled = True
+            for images, _ in batches:
+                assert isinstance(quantized.model, EarlyExitModel)
+                outputs = zip(*(net.forward_all(images).outputs for net in (quantized.model, model)), strict=True)
+                rows.append(torch.stack([TASK.distillation(one, other, 1.0) for one, other in outputs], 1))
+        np.testing.assert_allclose(found.moved[index, ..., 0] + found.base[..., 0], torch.cat(rows).numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["rtn", "repq"])
@@ -160,7 +181,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     figures = json.loads(out.read_text())
     assert (figures["moves"], figures["held_out"], figures["base"], figures["widest"]) == (4 * 18, 24, "W4A4", "W6A8")
-    assert len(figures["rows"]) == 5 + 2 * 6
+    assert len(figures["rows"]) == 5 + 2 * 8
     for row in figures["rows"]:
         assert row["signal"] in result.output
         for name in ("loss_full", "loss_exits", "divergence_full", "divergence_exits", "fewer", "more"):

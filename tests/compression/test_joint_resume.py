@@ -55,5 +55,6 @@ def test_killed_in_the_ladder_and_among_moves(model_folder: Path, tmp_path: Path
     assert process.returncode == 0, errors.decode()[-2000:]
     frontier = [path.relative_to(whole) for path in sorted((whole / "frontier").glob("*/plan.json"))]
     assert len(frontier) > 2
-    for name in (*RESULTS, *frontier):
+    names: list[str | Path] = [*RESULTS, *frontier]
+    for name in names:
         assert (whole / name).read_bytes() == (out / name).read_bytes(), name

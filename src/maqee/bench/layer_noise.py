@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq.units import Unit
-from maqee.bench.signal_moves import Change
+from maqee.bench.signal_moves import Change, module_of
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
@@ -58,16 +57,6 @@ def layer_noise(
             fisher.append(torch.stack([pair[1] for pair in noise]).cpu())
     quantized.set_widths(base)
     return LayerNoise(torch.cat(own, dim=1).numpy(), torch.cat(fisher, dim=1).numpy())
-
-
-def module_of(quantized: QuantizedModel, unit: Unit) -> QuantLayer | QuantAttend:
-    """The quantized layer or attention product that a unit stands for."""
-    [place] = [
-        place
-        for place in quantized.places.values()
-        if place.role == "block" and (place.block, place.layer) == (unit.number, unit.layer)
-    ]
-    return quantized.attends[place.name] if place.attention else quantized.layers[place.name]
 
 
 @contextmanager

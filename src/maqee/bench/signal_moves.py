@@ -5,7 +5,8 @@ Tokens in front of every block are kept, so that a change is run from its own bl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from maqee.apq.units import ATTENTION, Unit
 from maqee.compression.model_measure import noise_ratio, range_deviation
-from maqee.compression.sensitivity import Seen, first_block, states_from, touched_exits
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
+from maqee.quant.attend import QuantAttend
+from maqee.quant.layer import QuantLayer
 from maqee.widths import LAYERS, BitPair, BitSettings
 
 Floats = NDArray[np.float64]
@@ -70,11 +72,14 @@ def answers_under(
     base: BitSettings,
     changes: Sequence[Change],
     figures: Sequence[Figure],
+    alone: bool = False,
 ) -> Answers:
-    """Figures at every exit, and the blocks' outputs, at `base` and under every change of it."""
-    model = quantized.model
-    assert isinstance(model, EarlyExitModel)
-    parts = [_of_batch(reference, quantized, model, batch, base, changes, figures) for batch in batches]
+    """Figures at every exit, and the blocks' outputs, at `base` and under every change of it.
+
+    With `alone`, all but the changed layer computes in full precision, and so does everything at the base.
+    """
+    with quantized.in_float() if alone else nullcontext():
+        parts = [_of_batch(reference, quantized, batch, base, changes, figures) for batch in batches]
     quantized.set_widths(base)
     axes = (0, 1, 0, 1)  # where the images are
     return Answers(*(np.concatenate(values, axis) for values, axis in zip(zip(*parts, strict=True), axes, strict=True)))
@@ -83,18 +88,18 @@ def answers_under(
 def _of_batch(
     reference: EarlyExitModel,
     quantized: QuantizedModel,
-    model: EarlyExitModel,
     batch: Batch,
     base: BitSettings,
     changes: Sequence[Change],
     figures: Sequence[Figure],
 ) -> Answers:
+    model = quantized.model
+    assert isinstance(model, EarlyExitModel)
     images, targets = batch
     quantized.set_widths(base)
     wanted = reference.forward_all(images, blocks=True)
     tokens = model.backbone.embedding(images)
     states = [tokens, *(later for _, later in model.backbone.walk(tokens))]
-    seen = Seen(states, wanted.outputs, images)
 
     def at_exit(states: Sequence[Tensor], index: int) -> Tensor:
         output = model.predict(index, states[1 : model.exit_blocks[index] + 1])
@@ -109,13 +114,37 @@ def _of_batch(
     moved, moved_blocks = [], []
     for unit, pair in changes:
         quantized.set_widths(unit.with_pair(base, pair))
-        now = states_from(model, seen, first_block(unit, model.backbone.depth))
+        with _enabled(module_of(quantized, unit)):
+            again = (later for _, later in model.backbone.walk(states[unit.number - 1], unit.number))
+            now = [*states[: unit.number], *again]
         change = torch.zeros_like(first)
-        for index in touched_exits(unit, model.exit_blocks):
-            change[:, index] = at_exit(now, index) - first[:, index]
+        for index, block in enumerate(model.exit_blocks):
+            if block >= unit.number:
+                change[:, index] = at_exit(now, index) - first[:, index]
         moved.append(change)
         moved_blocks.append(at_block(now[unit.number], unit.number) - blocks[:, unit.number - 1])
     return Answers(*(_array(value) for value in (first, torch.stack(moved), blocks, torch.stack(moved_blocks))))
+
+
+def module_of(quantized: QuantizedModel, unit: Unit) -> QuantLayer | QuantAttend:
+    """The quantized layer or attention product that a unit stands for."""
+    [place] = [
+        place
+        for place in quantized.places.values()
+        if place.role == "block" and (place.block, place.layer) == (unit.number, unit.layer)
+    ]
+    return quantized.attends[place.name] if place.attention else quantized.layers[place.name]
+
+
+@contextmanager
+def _enabled(module: QuantLayer | QuantAttend) -> Iterator[None]:
+    """One layer quantized, whatever the others are."""
+    before = module.enabled
+    try:
+        module.enabled = True
+        yield
+    finally:
+        module.enabled = before
 
 
 def _array(values: Tensor) -> Floats:

@@ -23,7 +23,7 @@ from maqee.bench.result import BenchResult
 from maqee.bench.signal_moves import Answers, Change, Figure, answers_under, single_moves
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import fit_model, load_batches
-from maqee.compression.sensitivity import relative_error
+from maqee.compression.sensitivity import spread, squared_error
 from maqee.data import open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -159,9 +159,11 @@ def bench_signals(
     batches = load_batches(looked_at, network)
     measures += [_logit_error, lambda output, wanted, goal: task.confidence(output)]
     near = answers_under(network, quantized, batches, base, moves, measures)
-    wide = _from_widest(network, quantized, batches, base, moves, measures[1:3])
+    wide, alone = (
+        _from_widest(network, quantized, batches, base, moves, measures[1:3], alone=alone) for alone in (False, True)
+    )
     noise = layer_noise(quantized, batches, base, moves, task)
-    signals = [*paper_signals(near, moves, network.exit_blocks), *_image_signals(near, wide, noise, images)]
+    signals = [*paper_signals(near, moves, network.exit_blocks), *_image_signals(near, wide, alone, noise, images)]
     rows = tuple(rank_signal(signal, effects, moves) for signal in signals)
     known = [row for row in rows if row.divergence_exits is not None]
     return SignalComparison(
@@ -219,15 +221,22 @@ def paper_signals(near: Answers, moves: Sequence[Change], exit_blocks: Sequence[
     return [Signal(name, count, values, values) for name, values in named]
 
 
-def _image_signals(near: Answers, wide: Floats, noise: LayerNoise, images: Sequence[int]) -> list[Signal]:
-    """Signals that are means over images, on several numbers of them; `wide` is (moves, images, exits + 1, 2)."""
+def _image_signals(
+    near: Answers, wide: Floats, alone: Floats, noise: LayerNoise, images: Sequence[int]
+) -> list[Signal]:
+    """Signals that are means over images, on several numbers of them.
+
+    `wide` and `alone` are (moves, images, exits + 1, 2), all else being at the most bits or in full precision.
+    """
     found = []
-    base, widest = f"W{BASE[0]}A{BASE[1]}", "widest"
+    base, widest = f"W{BASE[0]}A{BASE[1]}", f"W{WIDEST[0]}A{WIDEST[1]}"
     most = noise.own.shape[1]
     for count in sorted({min(count, most) for count in images}):
         own = noise.own[:, :count].mean(axis=1)
         found.append(Signal("noise of the layer's output", count, own, own))
         tables = {
+            "logit error at the exits, layer alone": alone[..., 1],
+            "divergence at the exits, layer alone": alone[..., 0],
             f"logit error at the exits, from {widest}": wide[..., 1],
             f"divergence at the exits, from {widest}": wide[..., 0],
             f"logit error at the exits, from {base}": near.moved[..., 2],
@@ -247,11 +256,16 @@ def _from_widest(
     base: BitSettings,
     moves: Sequence[Change],
     measures: Sequence[Figure],
+    *,
+    alone: bool,
 ) -> Floats:
-    """The same steps as differences of two changes from the most bits: (moves, images, exits + 1, figures)."""
+    """The same steps as differences of two changes from the most bits: (moves, images, exits + 1, figures).
+
+    The other width of the layer is at the most bits too; all other layers are, or compute in full precision (`alone`).
+    """
     pairs = [(_widened(move), _widened(Change(move.unit, move.unit.pair(base)), move)) for move in moves]
     changes = list(dict.fromkeys(change for pair in pairs for change in pair))
-    moved = answers_under(network, quantized, batches, _with_blocks(base, WIDEST), changes, measures).moved
+    moved = answers_under(network, quantized, batches, _with_blocks(base, WIDEST), changes, measures, alone).moved
     quantized.set_widths(base)
     return np.stack([moved[changes.index(after)] - moved[changes.index(before)] for after, before in pairs])
 
@@ -274,4 +288,5 @@ def _divergence(task: Task) -> Figure:
 
 
 def _logit_error(output: Tensor, wanted: Tensor, goal: Tensor) -> Tensor:
-    return relative_error(output.float(), wanted.float())
+    """Squared error as a share of what the full-precision model's answer is spread over."""
+    return squared_error(output.float(), wanted.float()) / spread(wanted.float()).clamp(min=1e-12)
