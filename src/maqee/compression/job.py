@@ -77,7 +77,8 @@ def compress_model(
     if options.risk is not None:
         check_risk(options.risk, task, calibration, len(other_images(calibration, *options.draws)))
     draw_images(calibration, *options.draws)
-    _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
+    _ = methods[options.method], searched_widths(options.quantization, how)  # mistakes must not leave a folder behind
+    budget.check_widths(model.backbone.depth, how)
     with hold_folder(out), threads_for(model.parts(), target):
         return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
 
