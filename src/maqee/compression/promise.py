@@ -157,9 +157,8 @@ def check_kept(plan: Plan, trace: Trace) -> None:
             f"max_bops: {budget.max_bops:.4g} BOPs cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"costs {got.bops:.4g}; allow more BOPs, a larger epsilon, or give more calibration images."
         )
-    if (
-        needed := budget.needed_metric(trace.float_metric, trace.full_metric)
-    ) is not None and got.metric < needed - 1e-9:
+    needed = budget.needed_metric(trace.float_metric, trace.full_metric)
+    if needed is not None and budget.like is None and got.metric < needed - 1e-9:
         raise MaqeeError(
             f"{budget.asked_metric} cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"reaches {got.metric:.4f}; ask for less, or allow a larger epsilon."

@@ -85,10 +85,10 @@ def search_table(result: dict[str, Any]) -> str:
     """The policy found, beside the plan's and full depth."""
     thresholds = result["rows"][0]["thresholds"]
     lines = _search_heading(result)
-    lines.append(f"thresholds         {' '.join(map(threshold_words, thresholds))} ({result['objective']})")
+    lines.append(f"thresholds           {' '.join(map(threshold_words, thresholds))} ({result['objective']})")
     lines += policy_lines([(row["name"], row) for row in result["rows"]], result["metric"], "policy")
     if result["expected"] is not None:
-        lines.append(f"on other images    {expected_words(result['expected'], result['metric'])}")
+        lines.append(f"on other images      {expected_words(result['expected'], result['metric'])}")
     return "\n".join(lines)
 
 
@@ -109,8 +109,8 @@ def _search_heading(result: dict[str, Any]) -> list[str]:
     return [
         f"{result['samples']} images, {result['accuracy_is']}; full precision reaches {result['full_precision']:.2%}",
         *bit_lines(result["bits"]),
-        "  (those of the trace; other bits need the model)",
-        f"exits after block  {' '.join(map(str, result['exit_blocks'][:-1]))}",
+        "                     (those of the trace; other bits need the model)",
+        f"exits after block    {' '.join(map(str, result['exit_blocks'][:-1]))}",
     ]
 
 
@@ -131,7 +131,7 @@ def demo_table(result: dict[str, Any]) -> str:
             *lines,
             "",
             *bit_lines(plan["bits"]),
-            f"MAQEE chose these bits and the thresholds {' '.join(map(threshold_words, plan['thresholds']))}: the least "
+            f"MAQEE chose these bits and thresholds {' '.join(map(threshold_words, plan['thresholds']))}: the least "
             "cost it found with",
             f"{result['asked_on_calibration']:.2%} on {result['calibration_images']} calibration images, where full "
             f"precision has {result['full_precision_on_calibration']:.2%}.",
