@@ -59,7 +59,8 @@ class JointRun:
 
     def __init__(self, measure: Measure, options: SearchOptions, budget: Budget) -> None:
         self.measure, self.options, self.budget = measure, options, budget
-        self.space = find_space(measure.parts, measure.depth, options)
+        self.space = find_space(measure.parts, measure.depth, options, measure.fixed_units)
+        self.first = self.space.nearest(measure.start)
         self.most_moves = measure.depth if options.max_swaps is None else options.max_swaps
         self.last: tuple[BitSettings, Trace] | None = None  # of a pass that may be asked for again
 
@@ -67,7 +68,7 @@ class JointRun:
 
     def start(self) -> SearchState:
         """The widest and the first widths, what is to be reached, and the first policy."""
-        start = self.measure.start
+        start = self.first
         widest = self.measure.trace(self.space.widest(start))
         trace = self.measure.trace(start)
         scales = measure_scales(trace, trace, self.options)
@@ -94,7 +95,7 @@ class JointRun:
     def step(self, state: SearchState) -> SearchState:
         """The next thing to do: errors, a rung of the ladder, a move, or the end."""
         if not state.errors:
-            widest = self.space.widest(self.measure.start)
+            widest = self.space.widest(self.first)
             return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
         tried = [step.spent for step in state.history if step.spent is not None]
         if len(tried) < len(LADDER) + REFINED and (share := self._next_rung(state, tried)) is not None:
@@ -134,14 +135,14 @@ class JointRun:
         prices = self._prices(state)
         risks = unit_risks(self.space, state.errors, prices.mass, self.options)
         costs = self.space.costs(self.measure.parts, prices.reach)
-        first = self.space.chosen(self.measure.start)
+        first = self.space.chosen(self.first)
         spent = sum(
             float(cost[pairs.index(pair)]) for cost, pairs, pair in zip(costs, self.space.pairs, first, strict=True)
         )
         least = sum(float(cost.min()) for cost in costs)
         found = allocate_pairs(risks, costs, max(share * spent, least))
         chosen = [pairs[index] for pairs, index in zip(self.space.pairs, found.chosen, strict=True)]
-        trace = self.measure.trace(self.space.settings(self.measure.start, chosen))
+        trace = self.measure.trace(self.space.settings(self.first, chosen))
         return self._visited(state, trace, "exact", {"spent": share, "gap": found.gap})
 
     def _prices(self, state: SearchState) -> Prices:
@@ -225,7 +226,7 @@ class JointRun:
         pair = budget.like_pair
         assert pair is not None
         uniform = [(pair[1], pair[1]) if unit.layer == "attention" else pair for unit in self.space.units]
-        bits = self.space.settings(self.measure.start, uniform)
+        bits = self.space.settings(self.first, uniform)
         like = trace if bits == trace.bits else self.measure.trace(bits)
         drop = budget.max_drop if budget.max_drop is not None else Budget().by_default().max_drop
         assert drop is not None

@@ -9,7 +9,7 @@ from maqee.apq.bits import BlockRisks
 from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space
+from maqee.apq.units import Space, Unit
 from maqee.parts import Part
 from maqee.widths import BitSettings
 
@@ -50,6 +50,10 @@ class Measure(Protocol):
     @property
     def parts(self) -> tuple[Part, ...]:
         """What the model costs."""
+
+    @property
+    def fixed_units(self) -> frozenset[Unit]:
+        """Layers, heads and parts whose widths cannot be changed."""
 
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float

@@ -24,7 +24,7 @@ class Unit(NamedTuple):
     Attributes:
         kind: a layer, a whole block, an exit head, the patch embedding or the classifier.
         number: of the block from 1, or of the exit head from 0; else 0.
-        layer: name of the layer, for that kind.
+        layer: name of the layer, for that kind; of a block, the layer that tells its pair, if not the first.
     """
 
     kind: Literal["layer", "block", "head", "patch", "classifier"]
@@ -48,7 +48,8 @@ class Unit(NamedTuple):
             pair: BitPair = getattr(bits.blocks[self.number - 1], self.layer)
             return pair
         if self.kind == "block":
-            return bits.blocks[self.number - 1].qkv
+            first: BitPair = getattr(bits.blocks[self.number - 1], self.layer or LAYERS[0])
+            return first
         if self.kind == "head":
             return bits.heads[self.number] if bits.heads else bits.head
         return bits.patch if self.kind == "patch" else bits.classifier
@@ -73,11 +74,13 @@ class Space(NamedTuple):
         units: in the order of the network.
         pairs: of every unit, the pairs that it may have.
         heads: number of exit heads.
+        fixed: layers and parts whose widths stay as they are.
     """
 
     units: tuple[Unit, ...]
     pairs: tuple[tuple[BitPair, ...], ...]
     heads: int
+    fixed: frozenset[Unit] = frozenset()
 
     def settings(self, bits: BitSettings, chosen: Sequence[BitPair]) -> BitSettings:
         """The settings with the chosen pairs."""
@@ -89,6 +92,14 @@ class Space(NamedTuple):
         """The pairs that settings give the units."""
         return tuple(unit.pair(bits) for unit in self.units)
 
+    def nearest(self, bits: BitSettings) -> BitSettings:
+        """The settings with every unit at the pair that is nearest to its own among those that it may have."""
+        chosen = [
+            min(pairs, key=lambda pair: (abs(pair[0] - now[0]) + abs(pair[1] - now[1]), pair))
+            for pairs, now in zip(self.pairs, self.chosen(bits), strict=True)
+        ]
+        return self.settings(bits, chosen)
+
     def widest(self, bits: BitSettings) -> BitSettings:
         """The most bits everywhere."""
         return self.settings(bits, [pairs[-1] for pairs in self.pairs])
@@ -99,23 +110,33 @@ class Space(NamedTuple):
 
     def costs(self, parts: Sequence[Part], reach: Floats) -> list[Floats]:
         """Expected BOPs of every unit at each of its pairs, where `reach` is how often each block is executed."""
+        chosen = [part for part in parts if Unit("layer", part.block, part.layer) not in self.fixed]
         return [
-            np.array([unit_bops(unit, pair, parts, reach) for pair in pairs])
+            np.array([unit_bops(unit, pair, chosen, reach) for pair in pairs])
             for unit, pairs in zip(self.units, self.pairs, strict=True)
         ]
 
 
-def find_space(parts: Sequence[Part], depth: int, options: SearchOptions) -> Space:
-    """The units of a model and their pairs, as the options ask."""
+def find_space(
+    parts: Sequence[Part], depth: int, options: SearchOptions, fixed: frozenset[Unit] = frozenset()
+) -> Space:
+    """The units of a model and their pairs, as the options ask.
+
+    Args:
+        parts: what the model costs.
+        depth: number of blocks.
+        options: grain, parts and widths to choose from.
+        fixed: layers, heads and parts whose widths stay as they are.
+    """
     weights = range(options.bit_min, options.bit_max + 1)
     activations = range(options.act_min, options.act_max + 1)
     both = tuple((weight, activation) for weight in weights for activation in activations)
     products = tuple((activation, activation) for activation in activations)
     heads = sum(part.kind == "head" for part in parts)
-    units = []
+    units: list[Unit] = []
     for block in range(1, depth + 1):
         if options.grain == "block":
-            units.append(Unit("block", block))
+            units += _block_unit(block, fixed)
         else:
             if any(part.block == block and part.kind == "linear" and not part.layer for part in parts):
                 raise MaqeeError(f"grain: the costs of block {block} are not listed by layer: search with grain block.")
@@ -125,7 +146,17 @@ def find_space(parts: Sequence[Part], depth: int, options: SearchOptions) -> Spa
     if options.search_bits == "all":
         present = {part.kind for part in parts}
         units += [Unit(kind) for kind in ("patch", "classifier") if kind in present]
-    return Space(tuple(units), tuple(products if unit.layer == ATTENTION else both for unit in units), heads)
+    kept = tuple(unit for unit in units if unit not in fixed)
+    return Space(kept, tuple(products if unit.layer == ATTENTION else both for unit in kept), heads, fixed)
+
+
+def _block_unit(block: int, fixed: frozenset[Unit]) -> list[Unit]:
+    """A whole block, or what is left of it to choose."""
+    free = [layer for layer in LAYERS if Unit("layer", block, layer) not in fixed]
+    linear = [layer for layer in free if layer != ATTENTION]
+    if not linear:
+        return [Unit("layer", block, layer) for layer in free]
+    return [Unit("block", block, "" if linear[0] == LAYERS[0] else linear[0])]
 
 
 def unit_bops(unit: Unit, pair: BitPair, parts: Sequence[Part], reach: Floats) -> float:

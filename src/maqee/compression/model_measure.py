@@ -20,13 +20,14 @@ from maqee.apq import BitSettings, BlockRisks, Trace
 from maqee.apq.options import SearchOptions
 from maqee.apq.risks import EPSILON
 from maqee.apq.unit_errors import UnitErrors
-from maqee.apq.units import Space
+from maqee.apq.units import Space, Unit
 from maqee.compression.sensitivity import LEAST_IMAGES, error_runs, measure_unit_errors
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.parts import Part
 from maqee.quant import QuantizedModel
+from maqee.quant.places import Place
 from maqee.tasks import Task
 
 KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
@@ -101,6 +102,13 @@ class ModelMeasure:
     def parts(self) -> tuple[Part, ...]:
         """What the model costs."""
         return tuple(self.reference.parts())
+
+    @property
+    def fixed_units(self) -> frozenset[Unit]:
+        """What cannot be switched, because settings name its bits or leave it float."""
+        places = [place for place in self.quantized.places.values() if place.role != "merge"]
+        free = {_unit_of(place) for place in places if self.quantized.switches(place.name)}
+        return frozenset(_unit_of(place) for place in places) - free
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
@@ -268,6 +276,15 @@ def noise_ratio(reference: Tensor, output: Tensor) -> Tensor:
     """`maqee.apq.risks.noise_ratio` on tensors: (batch, ...) to (batch,)."""
     energy = reference.flatten(1).square().sum(dim=1).clamp(min=EPSILON)
     return (output - reference).flatten(1).square().sum(dim=1) / energy
+
+
+def _unit_of(place: Place) -> Unit:
+    """What a layer or attention product is for a search."""
+    if place.role == "block":
+        return Unit("layer", place.block, place.layer)
+    if place.role == "head":
+        return Unit("head", place.head)
+    return Unit("patch" if place.role == "patch" else "classifier")
 
 
 def _arrays(prefix: str, answers: Sequence[_Answers]) -> dict[str, NDArray[np.float32]]:
