@@ -111,10 +111,11 @@ def guarantee_plan(
 def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossName) -> Guarantee:
     """Test the family of policies around a plan, from never exiting to bold.
 
-    Where a metric had to be reached, the search has gone as far as it allows, and no bolder policy is tried.
+    Where the budget asks for a metric, the search has gone as far as it allows, and no bolder policy is tried. Where
+    nothing was asked, the promise alone decides.
     """
     family = np.round(offset_family(plan.thresholds), 10)  # 0.8 - 0.2 is 0.6
-    if plan.budget.or_usual(plan.options).asks_for_metric:
+    if plan.budget.asks_for_metric:
         family = family[(family >= np.array(plan.thresholds)).all(axis=1)]
     return control(
         answers.confidence,

@@ -22,7 +22,7 @@ def bit_lines(bits: Mapping[str, Any] | Sequence[float]) -> list[str]:
         return _in_parts({"weights": [f"{width:g}" for width in bits]})
     blocks = bits["blocks"]
     if all(_is_uniform(block) for block in blocks):
-        lines = _in_parts({"weights/activations": [pair_words(block["qkv"]) for block in blocks]})
+        lines = _in_parts({"all layers": [pair_words(block["qkv"]) for block in blocks]})
     else:
         lines = _in_parts({layer: [pair_words(block[layer]) for block in blocks] for layer in LAYERS})
     heads = bits["heads"] or [bits["head"]]
