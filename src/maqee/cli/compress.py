@@ -170,8 +170,9 @@ def compress(
 ) -> None:
     """Choose bits and thresholds together, and write a plan and a quantized model that follows it.
 
-    Asked for nothing, it looks for the least cost at most one point below what the quantized model can reach. Run it
-    again to go on after a stop; Ctrl-C leaves the best plan so far.
+    Asked for nothing, it looks for the least cost at most one point below what the quantized model can reach.
+
+    Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config

@@ -73,8 +73,9 @@ def search(
 ) -> None:
     """Choose thresholds again, at the bits of a compressed run, in seconds and without the model.
 
-    Asked for nothing, it looks for the least cost at most one point below full depth at these bits. A trace is one
-    allocation: bits cannot be changed here; `maqee compress` does that.
+    Asked for nothing, it looks for the least cost at most one point below full depth at these bits.
+
+    A trace is one allocation: bits cannot be changed here; `maqee compress` does that.
     """
     from maqee.apq import Budget
     from maqee.errors import MaqeeError
