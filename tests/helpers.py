@@ -16,8 +16,14 @@ from maqee.exits import NEVER, EarlyExitModel, add_exits, heads
 from maqee.models import TokenShape, load_backbone
 from maqee.policy import Policy
 from maqee.tasks import tasks
+from maqee.widths import BitSettings, BlockWidths
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def by_block(weights: Sequence[int], activations: int = 4) -> BitSettings:
+    """Weight bits of every block, the same in all its layers, and one activation width for all."""
+    return BitSettings(blocks=tuple(BlockWidths.uniform(bits, activations) for bits in weights))
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:
