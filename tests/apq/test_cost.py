@@ -46,7 +46,7 @@ def test_by_hand() -> None:
 
 
 def test_layers_of_a_block_with_different_widths() -> None:
-    """qkv 10 x 3 x 5, attention 7 x 6 x 6, projection 20 x 4 x 2, fc1 30 x 2 x 8, fc2 40 x 8 x 3; heads 5 x 6 x 7, 9."""
+    """qkv 10 x 3 x 5, attention 7 x 6 x 6, projection 20 x 4 x 2, fc1 30 x 2 x 8, fc2 40 x 8 x 3; head 5 x 6 x 7."""
     macs = {"qkv": 10, "attention": 7, "projection": 20, "fc1": 30, "fc2": 40}
     heads = [Part("exit 1 head", "head", 5, 1, "0"), Part("exit 2 head", "head", 9, 2, "1")]
     parts = [*block_parts(1, macs), heads[0], *block_parts(2, macs), heads[1]]

@@ -14,6 +14,7 @@ from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.tensors import read_tensors_and_metadata, write_tensors
+from tests.helpers import set_weights
 from tests.quant.makers import pictures, quantized
 
 pytestmark = pytest.mark.trains
@@ -51,7 +52,7 @@ def test_there_and_back(method: str, tmp_path: Path) -> None:
         states.append(state_of(model))
         answers.append({bits: at(model, bits) for bits in (3, 4, 5)})
         save_snapshot(model, tmp_path / f"{number}.safetensors")
-        model.set_block_bits((4, 4, 4, 4))
+        set_weights(model, (4, 4, 4, 4))
         step(model)
     for number in (1, 0, 2):
         load_snapshot(model, tmp_path / f"{number}.safetensors")
@@ -65,7 +66,7 @@ def test_there_and_back(method: str, tmp_path: Path) -> None:
 
 
 def at(model: QuantizedModel, bits: int) -> Tensor:
-    model.set_block_bits((bits,) * 4)
+    set_weights(model, (bits,) * 4)
     return outputs(model)
 
 
@@ -83,9 +84,9 @@ def test_two_processes_train_alike(tmp_path: Path) -> None:
 def test_bits_in_use_stay(tmp_path: Path) -> None:
     model = quantized(exits="mlp", widths=(3, 5))
     save_snapshot(model, tmp_path / "kept.safetensors")
-    model.set_block_bits((3, 4, 5, 4))
+    set_weights(model, (3, 4, 5, 4))
     load_snapshot(model, tmp_path / "kept.safetensors")
-    assert model.block_bits == (3, 4, 5, 4)
+    assert model.bit_settings.block_weights == (3, 4, 5, 4)
 
 
 def test_in_the_middle_of_training(tmp_path: Path) -> None:
