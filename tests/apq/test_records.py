@@ -9,6 +9,7 @@ import pytest
 from maqee.apq._stored import from_json
 from maqee.apq.records import Expected, Figures, FoldOutcome, Found, Position, better
 from maqee.errors import MaqeeError
+from tests.helpers import by_block
 
 OUTCOME = FoldOutcome((0.5, 2.0), 0.0, 1.0, 3, 2.0, 2.0, 30.0, 300.0, 9.0)
 

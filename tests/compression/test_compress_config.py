@@ -60,6 +60,8 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.quantization.weight_bits": (6, 6),
     "options.quantization.act_bits": (8, 8),
     "options.quantization.widths": ([3, 5], (3, 5)),
+    "options.quantization.act_widths": ([6, 8], (6, 8)),
+    "options.quantization.switched": (["block", "head"], ("block", "head")),
     "options.quantization.patch": ("8/8", Bits(8, 8)),
     "options.quantization.classifier": ("8/float", Bits(8, None)),
     "options.quantization.heads": (6, Bits(6, 4)),
