@@ -36,7 +36,7 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "compressed"
     result = compress(model, out, *QUICK)
     assert result.exit_code == 0, result.output
-    assert "bits per block" in result.output
+    assert "bits of block" in result.output
     assert f"maqee eval {out}" in result.output
     return out
 
