@@ -69,9 +69,7 @@ def fit_weights(
     if not widths:
         return []
     rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
-    states = [
-        rounded_state(rows, grid, None, layer.inner.bias) for grid in quantile_grids(rows, widths, quantiles)
-    ]
+    states = [rounded_state(rows, grid, None, layer.inner.bias) for grid in quantile_grids(rows, widths, quantiles)]
     for state in states:
         layer.add_state(state)
     return states

@@ -87,8 +87,12 @@ def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, spli
     else:
         moments, rounded = _rounded_input(layer, x)
         ridge = Ridge(moments.gram, lam)
-        first = Ridge(moments.gram, LAMBDA_SINGLE_ROW) if x.ndim == 2 else Ridge(moments.gram, LAMBDA) if patch else ridge
-        weight_change, bias_change = ridge_update(first, missing_output(input_rows(layer, x), rounded, rows), rows.dtype)
+        first = (
+            Ridge(moments.gram, LAMBDA_SINGLE_ROW) if x.ndim == 2 else Ridge(moments.gram, LAMBDA) if patch else ridge
+        )
+        weight_change, bias_change = ridge_update(
+            first, missing_output(input_rows(layer, x), rounded, rows), rows.dtype
+        )
         rows, bias = rows + weight_change, bias + bias_change
     for state in _rounded(rows, bias, moments, ridge, widths, split, refine=not patch):
         layer.add_state(state)
@@ -100,12 +104,16 @@ def _rounded_input(layer: QuantLayer, x: Tensor) -> tuple[Moments, Tensor]:
     """Moments of a layer's rounded input, and its rows (samples, in)."""
     assert layer.input is not None
     grid = layer.input.grid
-    if isinstance(grid, UniformGrid) and grid.scale.numel() == 1 and bool(grid.zero == grid.zero.round()):
-        if not isinstance(layer.inner, nn.Conv2d):
-            codes = grid.codes(input_rows(layer, x))
-            return Moments.of_codes(codes, grid), grid.values(codes)
+    if isinstance(layer.inner, nn.Linear) and isinstance(grid, UniformGrid) and _is_plain(grid):
+        codes = grid.codes(input_rows(layer, x))
+        return Moments.of_codes(codes, grid), grid.values(codes)
     rounded = input_rows(layer, layer.input(x))
     return Moments.of(rounded), rounded
+
+
+def _is_plain(grid: UniformGrid) -> bool:
+    """Whether all numbers on the grid are whole multiples of one step."""
+    return grid.scale.numel() == 1 and grid.zero.numel() == 1 and bool(grid.zero == grid.zero.round())
 
 
 def _after_norm(layer: QuantLayer) -> bool:
