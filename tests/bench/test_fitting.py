@@ -32,7 +32,7 @@ def test_figures_add_up(tmp_path: Path) -> None:
         assert row["extra_per_model_bytes"] == pytest.approx(extra / figures["model_bytes"], abs=1e-3)
         assert row["all_pairs_multiple"] == pytest.approx(row["all_pairs_seconds"] / row["fit_seconds"], rel=1e-2)
         assert row["all_pairs_peak_bytes"] >= row["peak_bytes"]
-        assert 1 < row["all_pairs_per_model_bytes"]
+        assert row["all_pairs_per_model_bytes"] > 1
         assert row["set_bits_ms"] > 0
 
 

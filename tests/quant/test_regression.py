@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from maqee.quant import refinement
 from maqee.quant.grids import UniformGrid, grid_from_range
 from maqee.quant.ranges import minmax_grid
 from maqee.quant.refinement import refine_rounding, refine_roundings
@@ -270,8 +271,9 @@ def test_independent_inputs_round_to_nearest() -> None:
     assert torch.equal(refine_rounding(weight, grid, torch.eye(5).double()), grid.codes(weight))
 
 
-def test_several_grids_get_what_each_would_get_alone() -> None:
+def test_several_grids_get_what_each_would_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, and with more rows than are refined at a time."""
+    monkeypatch.setattr(refinement, "CPU_BLOCK", 130 * 500)
     x, (weight, bias) = inputs(500, 130, 6).float(), weights(1100, 130, 6)
     weight, bias = weight.float(), bias.float()
     grids = [minmax_grid(weight, bits) for bits in (3, 4, 6)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from maqee.quant.grids import UniformGrid
 
 MAX_FLIPS = 100
-CPU_BLOCK = 1 << 16  # weights at a time, so that the work stays in the cache
+CPU_BLOCK = 1 << 19  # weights at a time, so that the work stays in the cache
 
 
 def refine_rounding(weight: Tensor, grid: UniformGrid, moment: Tensor) -> Tensor:
@@ -78,7 +78,8 @@ def _flip(error: Tensor, slope: Tensor, low: Tensor, high: Tensor, moment: Tenso
     for _ in range(MAX_FLIPS):
         torch.mul(slope, sign, out=score)  # |g| where e and g agree, else not positive
         steepest = score.amax(dim=1, keepdim=True)
-        entry = (width - ((score == steepest) * countdown).amax(dim=1)).long()  # the first; argmax takes much longer
+        torch.eq(score, steepest, out=column)
+        entry = (width - column.mul_(countdown).amax(dim=1)).long()  # the first of them; argmax takes much longer
         old, pull = error[active, entry], slope.gather(1, entry[:, None])[:, 0]
         down, up, target = low[active, entry], high[active, entry], old - pull
         new = torch.where((target - down).abs() < (target - up).abs(), down, up)

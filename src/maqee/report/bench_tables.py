@@ -52,7 +52,8 @@ def fitting_table(result: dict[str, Any]) -> str:
     ]
     lines += [
         f"{row['method']:<12}{row['all_pairs_seconds']:>9.2f}{row['all_pairs_multiple']:>9.2f}x"
-        f"{row['all_pairs_peak_bytes'] / GIB:>10.2f}{row['all_pairs_per_model_bytes']:>14.2f}{row['set_bits_ms']:>13.3f}"
+        f"{row['all_pairs_peak_bytes'] / GIB:>10.2f}{row['all_pairs_per_model_bytes']:>14.2f}"
+        f"{row['set_bits_ms']:>13.3f}"
         for row in result["rows"]
     ]
     return "\n".join(lines)

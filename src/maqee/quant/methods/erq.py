@@ -11,6 +11,7 @@ inputs quantized at one common width deliver; here layers may have any widths, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -153,10 +154,7 @@ def outlier_columns(weight: Tensor) -> Tensor:
     negative ones. The floor(out / 20) columns with most of them are set apart; of equals, the one that is met first
     going through the rows.
     """
-    none = torch.tensor(torch.nan, dtype=weight.dtype, device=weight.device)
-    high = torch.nanquantile(torch.where(weight > 0, weight, none), 0.99, dim=1, keepdim=True)
-    low = torch.nanquantile(torch.where(weight < 0, weight, none), 0.01, dim=1, keepdim=True)
-    marked = (weight > high) | (weight < low)
+    marked = (weight > _outer_percentile(weight, upper=True)) | (weight < -_outer_percentile(-weight, upper=False))
     count = marked.sum(dim=0).tolist()
     first = torch.where(marked.any(dim=0), marked.int().argmax(dim=0), len(weight)).tolist()  # first row to mark it
     order = sorted(range(weight.shape[1]), key=lambda column: (-count[column], first[column], column))
@@ -164,6 +162,25 @@ def outlier_columns(weight: Tensor) -> Tensor:
     chosen = order[: min(len(weight) // OUTLIER_SHARE, weight.shape[1] - 1)]
     group[torch.tensor(chosen, dtype=torch.long, device=weight.device)] = 1
     return group
+
+
+def _outer_percentile(weight: Tensor, upper: bool) -> Tensor:
+    """The 99th percentile of each row's positive numbers, (out, 1), from the few largest; 0 where there are none.
+
+    Args:
+        weight: (out, in).
+        upper: whether ranks are counted from the smallest number, as for the 99th percentile, or from the largest, as
+            for the 1st percentile of numbers with the other sign: the same but for rounding.
+    """
+    count = (weight > 0).sum(dim=1, keepdim=True)
+    most = min(weight.shape[1], math.ceil(0.01 * weight.shape[1]) + 2)
+    largest = weight.clamp(min=0).topk(most, dim=1).values  # descending
+    last = (count - 1).clamp(min=0)
+    rank = torch.tensor(0.99 if upper else 0.01, dtype=weight.dtype) * last
+    below, above = rank.floor().long(), rank.ceil().long()
+    ends = [last - place if upper else place for place in (below, above)]
+    first, second = (largest.gather(1, place.clamp(0, most - 1)) for place in ends)
+    return torch.lerp(first, second, rank - below)
 
 
 def input_rows(layer: QuantLayer, x: Tensor) -> Tensor:
