@@ -13,6 +13,7 @@ import pytest
 
 from maqee.apq import Budget, SearchOptions
 from maqee.compression import RecoverySettings
+from maqee.compression.compress_config import read_compress_config
 from maqee.quant import QuantSettings
 from maqee.training.exit_losses import TEMPERATURE
 
@@ -64,16 +65,41 @@ def test_every_option_of_the_search_is_on_the_map() -> None:
 
 
 def test_defaults_that_the_map_states() -> None:
-    """`name=value` in the column of defaults, for options of the search."""
+    """`name=value` in the column of defaults, for options of the search and of budgets."""
     usual = SearchOptions()
     table = TEXT.split("## Every departure")[1]
     rows = [line.split("|") for line in table.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert len(rows) == 25
+    assert len(rows) == 28
     stated = [pair for row in rows for pair in re.findall(r"`(\w+)=([^`]+)`", row[4])]
     known = {field.name for field in fields(SearchOptions)}
     checked = {name for name, value in stated if name in known and ast.literal_eval(value) == getattr(usual, name)}
     assert checked == {name for name, _ in stated if name in known}
-    assert len(checked) > 20
+    assert len(checked) > 25
+    asked = {field.name: getattr(Budget(), field.name) for field in fields(Budget)}
+    assert all(ast.literal_eval(value) == asked[name] for name, value in stated if name in asked)
+
+
+def test_what_the_map_calls_the_papers_mode() -> None:
+    """It is not the default: the map says in how many options they differ, and the command line means the same."""
+    [written] = re.findall(r"^    (SearchOptions\(.*\)), (Budget\(.*\))$", TEXT, flags=re.MULTILINE)
+    search, budget = (eval(text, {"SearchOptions": SearchOptions, "Budget": Budget}) for text in written)
+    assert (search.bits, search.objective, search.candidates) == ("weights", "paper", "grid")
+    names = [field.name for field in fields(SearchOptions)]
+    differing = {name for name in names if getattr(search, name) != getattr(SearchOptions(), name)}
+    assert differing == {"bits", "objective", "candidates"}
+    [command] = re.findall(r"`maqee compress RUN --out OUT (.*?)`", TEXT)
+    flags = dict(zip(command.split()[::2], command.split()[1::2], strict=True))
+    values = {"search.bits": flags["--bits"], "search.objective": flags["--objective"]}
+    meant = read_compress_config(None, [flags["--set"]], values | {"budget.target_on": flags["--target-on"]})
+    assert (meant.search, meant.budget) == (search, budget)
+
+
+def test_what_the_map_says_of_the_default() -> None:
+    """Options of the default search, in the table beyond the paper; the paper's mode is named where it is meant."""
+    usual, table = SearchOptions(), TEXT.split("## Beyond the paper")[1]
+    stated = [pair for pair in re.findall(r"`(\w+)=([^`]+)`", table) if pair[0] in {f.name for f in fields(usual)}]
+    assert {name for name, _ in stated} == {"bits", "signal", "prices", "max_swaps", "frontier"}
+    assert all(ast.literal_eval(value) == getattr(usual, name) for name, value in stated)
 
 
 def test_defaults_are_the_papers() -> None:

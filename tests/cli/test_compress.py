@@ -17,13 +17,15 @@ from maqee.data import eval_batches, open_data
 from maqee.evaluation.compressed import frontier_policies
 from maqee.quant import Bits
 from maqee.runtime import load
+from maqee.widths import BlockWidths
 from tests.apq.makers import make_trace
 from tests.helpers import FIXTURES, invoke, load_miniature, parting_thresholds, undecided, wavering
 from tests.report import makers
 
 pytestmark = pytest.mark.trains
 
-QUICK = ("--lambda-outer", "2", "--recover", "2", "--batch", "16", "--max-swaps", "2")
+QUICK = ("--max-drop", "1", "--recover", "2", "--batch", "16", "--max-moves", "2")
+WEIGHTS = ("--bits", "weights", "--max-moves", "0")  # uniform bits: thresholds alone are chosen
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,15 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "compressed"
     result = compress(model, out, *QUICK)
     assert result.exit_code == 0, result.output
-    assert "bits per block" in result.output
+    for words in (
+        "bits of block",
+        "  fc2  ",
+        "asked  ",
+        "uniform W4A4  ",
+        "(expected: cross-validated",
+        "2 moves tried",
+    ):
+        assert words in result.output
     assert f"maqee eval {out}" in result.output
     return out
 
@@ -69,7 +79,8 @@ def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> No
     assert figures["plan"]["exit_mass"] == pytest.approx(mass.tolist(), abs=doubt + 1e-6)
     assert mass.min() > 0
     assert figures["plan"]["thresholds"] == list(thresholds)
-    assert figures["bits"] == list(compressed.plan.bits)
+    assert figures["bits"] == json.loads(compressed.plan.to_json())["bits"]
+    assert "  fc2  " in result.output
     assert figures["accuracy_is"] == "simulated"
     assert [entry["block"] for entry in figures["exits"]] == [1, 2, 4]
     never = figures["shared_thresholds"][-1]
@@ -90,16 +101,30 @@ def test_calibration_figures_are_the_plans(run: Path, tmp_path: Path) -> None:
 
 def test_mistakes(model: Path, run: Path, tmp_path: Path) -> None:
     for more, hint in (
-        (("--solver", "anneal"), "coordinate, exact"),
+        (("--bits", "weights", "--solver", "anneal"), "coordinate, exact"),
         (("--method", "repk"), "did you mean repq"),
         (("--patch", "4/4/4"), "patch: '4/4/4' is neither"),
         (("--max-bops", "1"), "cannot be met"),
         (("--max-bops", "1e9", "--min-accuracy", "0.5"), "give one of them"),
-        (("--avg-bits", "2"), "nearest that can is 3"),
+        (("--bits", "weights", "--avg-bits", "2"), "nearest that can is 3"),
+        (("--avg-bits", "4"), "add --bits weights"),
+        (("--solver", "exact"), "add --bits weights"),
+        (("--set", "average_bits=5"), "5 weight bits on average are kept only where weights alone are chosen"),
+        (("--like", "4/4"), "must be uniform widths such as W4A4"),
+        (("--like", "W8A8"), "not among the widths to choose from, 3 to 6 bits of weights and 3 to 8"),
+        (("--like", "W4A4", "--bits", "weights"), "where both widths are chosen"),
+        (("--like", "W4A4", "--max-bops", "1e9"), "give one of them"),
+        (("--frontier", "--bits", "weights"), "where both widths are chosen"),
+        (("--recover-swaps", "2"), "where weights alone are chosen"),
+        (("--weight-range", "3to6"), "such as 3-6"),
+        (("--weight-range", "6-3"), "must ascend"),
+        (("--act-range", "3-9"), "9 is impossible, a grid has 2 to 8 bits"),
     ):
         result = compress(model, tmp_path / "out", *more)
         assert result.exit_code == 2, more
-        assert hint in str(result.exception)
+        assert hint in str(result.exception), more
+        assert not (tmp_path / "out" / "plan.json").exists()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)  # a search that was begun
     other = compress(model, run, "--seed", "1")
     assert other.exit_code == 2
     assert "other inputs or options" in str(other.exception)
@@ -118,10 +143,11 @@ def test_running_again_changes_nothing(model: Path, run: Path) -> None:
 
 @pytest.mark.parametrize("solver", ["coordinate", "exact"])
 def test_no_swaps_keep_the_bits_uniform(model: Path, tmp_path: Path, solver: str) -> None:
-    result = compress(model, tmp_path / "out", "--max-swaps", "0", "--max-drop", "1", "--solver", solver)
+    result = compress(model, tmp_path / "out", *WEIGHTS, "--max-drop", "1", "--solver", solver)
     assert result.exit_code == 0, result.output
     plan = Plan.load(tmp_path / "out" / "plan.json")
-    assert set(plan.bits) == {4}
+    assert set(plan.bits.blocks) == {BlockWidths.uniform(4, 4)}
+    assert "all layers" in result.output  # one line for all layers
     assert plan.budget.max_drop == 1
     assert plan.got.mean_exit == 1  # any accuracy will do: everybody leaves at the first exit
 
@@ -133,7 +159,7 @@ def test_a_missed_target_leaves_a_model_that_can_be_evaluated(tmp_path: Path) ->
         assert isinstance(layer, torch.nn.Linear)
         torch.nn.init.constant_(layer.bias[:1], 100.0)
     stubborn.save(tmp_path / "stubborn")
-    arguments = ("--min-accuracy", "1", "--recover", "2", "--batch", "16", "--max-swaps", "0")
+    arguments = ("--min-accuracy", "1", "--recover", "2", "--batch", "16", *WEIGHTS)
     result = compress(tmp_path / "stubborn", out, *arguments)
     assert result.exit_code == 2
     assert "the nearest found is" in str(result.exception)
@@ -145,7 +171,8 @@ def test_a_file_settings_and_options_of_the_command(model: Path, tmp_path: Path)
     """The strongest word counts, and what was used is written down."""
     config = tmp_path / "config.yaml"
     config.write_text(
-        "search: {alpha: 0.1, max_swaps: 0, start: 0.7}\noptions: {method: rtn, samples: 30, fit_images: 8}\n"
+        "budget: {max_drop: 1}\nsearch: {alpha: 0.1, max_swaps: 0, start: 0.7, grain: block}\n"
+        "options: {method: rtn, samples: 30, fit_images: 8}\n"
     )
     out = tmp_path / "out"
     more = ("--config", str(config), "--set", "alpha=0.2", "--set", "samples=35", "--set", "search.reach=0.3")
@@ -172,8 +199,14 @@ def test_a_file_settings_and_options_of_the_command(model: Path, tmp_path: Path)
 
 
 def test_layers_by_name(model: Path, tmp_path: Path) -> None:
-    result = compress(model, tmp_path / "out", "--max-swaps", "0", "--layer", r"mlp\.fc2=8/float", "--patch", "8/8")
+    """They stay as they are; everything else is chosen."""
+    layers = ("--layer", r"mlp\.fc2=8/float", "--patch", "8/8")
+    result = compress(model, tmp_path / "out", "--max-moves", "1", "--max-drop", "1", *layers)
     assert result.exit_code == 0, result.output
+    plan = Plan.load(tmp_path / "out" / "plan.json")
+    assert {block.fc2 for block in plan.bits.blocks} == {(8, 32)}
+    assert all(max(block.qkv) <= 8 for block in plan.bits.blocks)
+    assert plan.bits.patch == (8, 8)
     quantized = load(tmp_path / "out").quantized
     assert quantized.asked("backbone.blocks.3.mlp.fc2") == Bits(8, None)
     assert quantized.asked("backbone.embedding.patch") == Bits(8, 8)
@@ -182,7 +215,9 @@ def test_layers_by_name(model: Path, tmp_path: Path) -> None:
 def test_a_run_knows_its_data(tmp_path: Path) -> None:
     run = makers.classification(tmp_path)
     quick = ("--device", "cpu", "--samples", "8", "--fit-images", "4")
-    done = invoke("compress", str(run), "--out", str(tmp_path / "out"), "--method", "rtn", "--max-swaps", "0", *quick)
+    done = invoke(
+        "compress", str(run), "--out", str(tmp_path / "out"), "--method", "rtn", *WEIGHTS, "--max-drop", "1", *quick
+    )
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "out" / "source.json").read_text())["data"]["data"] == "digits"
     compared = invoke("baselines", str(run), "--method", "rtn", "--bits", "W4A8", "--json", *quick)

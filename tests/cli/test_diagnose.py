@@ -37,7 +37,20 @@ def model() -> Path:
 @pytest.fixture(scope="module")
 def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "compressed"
-    arguments = ("--method", "rtn", "--samples", "80", "--max-swaps", "2", "--device", "cpu")
+    arguments = (
+        "--method",
+        "rtn",
+        "--samples",
+        "80",
+        "--bits",
+        "weights",
+        "--objective",
+        "paper",
+        "--max-moves",
+        "2",
+        "--device",
+        "cpu",
+    )
     result = invoke("compress", str(model), "--data", "digits", "--out", str(out), *arguments)
     assert result.exit_code == 0, result.output
     return out

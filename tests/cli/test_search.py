@@ -19,13 +19,14 @@ from maqee.runs import PLAN, TRACE
 from maqee.tasks import tasks
 from tests.apq.fake_model import EXITS, FakeModel
 from tests.apq.makers import make_trace
-from tests.helpers import invoke
+from tests.helpers import by_block, invoke
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A folder with a trace and its plan, as `maqee compress` leaves them."""
-    result = search(FakeModel(samples=120), SearchOptions(max_swaps=2, lambda_outer=2.0))
+    options = SearchOptions(bits="weights", objective="paper", max_swaps=2, lambda_outer=2.0)
+    result = search(FakeModel(samples=120), options)
     kinds = ("local-3x3", "local-1x1", "global-s2")
     result.trace.save(tmp_path / TRACE)
     make_plan(result, exit_kinds=kinds, method="repq", seed=0).save(tmp_path / PLAN)
@@ -57,7 +58,8 @@ def test_budgets_are_kept(run: Path) -> None:
     cheap = found(str(run), "--max-bops", str(0.6 * full["bops"]))["rows"][0]
     assert cheap["bops"] <= 0.6 * full["bops"]
     wanted = full["accuracy"] - 0.05
-    exact = found(str(run), "--min-accuracy", str(wanted), "--solver", "exact")["rows"][0]
+    asked = ("--min-accuracy", str(wanted), "--target-on", "calibration")
+    exact = found(str(run), *asked, "--solver", "exact")["rows"][0]
     assert exact["accuracy"] >= wanted
     best = exact_search(least_cost_problem(trace, wanted))
     assert exact["bops"] == pytest.approx(policy_figures(trace, best.thresholds).bops)
@@ -135,9 +137,14 @@ def test_a_trace_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_compared(run: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    plan = replace(Plan.load(run / PLAN), bits=(5, 4, 4, 4, 4, 3), history=())
+    plan = replace(Plan.load(run / PLAN), bits=by_block((5, 4, 4, 4, 4, 3)), history=())
     plan.save(tmp_path / "other.json")
-    facts = {"bits": plan.bits, "exit_blocks": EXITS, "model": plan.checkpoint, "task": plan.task} | changes
+    facts: dict[str, Any] = {
+        "bits": plan.bits,
+        "exit_blocks": EXITS,
+        "model": plan.checkpoint,
+        "task": plan.task,
+    } | changes
     make_trace(samples=30, **facts).save(tmp_path / "other.safetensors")
     result = invoke("search", str(tmp_path / "other.safetensors"), "--against", str(tmp_path / "other.json"))
     assert result.exit_code == 2

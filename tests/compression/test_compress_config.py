@@ -22,6 +22,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "budget.max_bops": (1.0e9, 1e9),
     "budget.min_metric": (0.5, 0.5),
     "budget.max_drop": (0.01, 0.01),
+    "budget.like": ("W4A4", "W4A4"),
     "budget.target_on": ("calibration", "calibration"),
     "budget.drop_from": ("quantized", "quantized"),
     "search.alpha": (0.5, 0.5),
@@ -41,8 +42,15 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.headless": ("zero", "zero"),
     "search.bsr_confidence": ("quantized", "quantized"),
     "search.bsr_samples": ("reaching", "reaching"),
+    "search.bits": ("weights", "weights"),
+    "search.grain": ("block", "block"),
+    "search.search_bits": ("blocks+heads", "blocks+heads"),
+    "search.signal": ("divergence", "divergence"),
+    "search.prices": ("full-depth", "full-depth"),
     "search.bit_min": (2, 2),
     "search.bit_max": (8, 8),
+    "search.act_min": (2, 2),
+    "search.act_max": (6, 6),
     "search.swap": ("literal", "literal"),
     "search.first_move": ("exact", "exact"),
     "search.spread": ("path", "path"),
@@ -53,6 +61,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.last_search": ("exact", "exact"),
     "search.start": (0.9, 0.9),
     "search.reach": (0.2, 0.2),
+    "search.frontier": (True, True),
     "search.max_swaps": (3, 3),
     "search.recovery_steps": (7, 7),
     "options.method": ("rtn", "rtn"),
@@ -60,6 +69,8 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.quantization.weight_bits": (6, 6),
     "options.quantization.act_bits": (8, 8),
     "options.quantization.widths": ([3, 5], (3, 5)),
+    "options.quantization.act_widths": ([4, 6], (4, 6)),
+    "options.quantization.switched": (["block", "head"], ("block", "head")),
     "options.quantization.patch": ("8/8", Bits(8, 8)),
     "options.quantization.classifier": ("8/float", Bits(8, None)),
     "options.quantization.heads": (6, Bits(6, 4)),
@@ -130,6 +141,8 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def needed(key: str) -> dict[str, Any]:
+    if key == "search.recovery_steps":
+        return {"search.bits": "weights"}
     return {name: value for name, value in RISK.items() if key.startswith("options.risk.") and name != key}
 
 

@@ -251,3 +251,12 @@ def test_segmentation_is_promised_by_its_scores(tmp_path: Path) -> None:
     assert "1 - score of an image" in promise.statement
     answers = collect_answers(done.model, data.select(range(6)), tasks["segmentation"], "score")
     assert ((answers.losses > 0) & (answers.losses < 1)).any()
+
+
+def test_a_drop_may_count_from_the_quantized_model(done: ReadyModel) -> None:
+    """Full depth at the plan's bits is what it counts from, whatever full precision reaches."""
+    plan, trace = replace(done.plan, budget=Budget(max_drop=0.1, drop_from="quantized")), done.trace
+    check_kept(replace(plan, got=replace(plan.got, metric=trace.full_metric - 0.1)), trace)
+    worse = replace(plan, got=replace(plan.got, metric=trace.full_metric - 0.11))
+    with pytest.raises(MaqeeError, match=r"max_drop: .* below what the quantized model can reach cannot be met"):
+        check_kept(worse, trace)

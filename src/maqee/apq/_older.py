@@ -1,4 +1,7 @@
-"""Plans and traces from before widths were pairs by layer: weight bits of every block, one activation width for all."""
+"""Plans, traces and requests from before widths were pairs by layer.
+
+They have weight bits of every block and one activation width for all, and say nothing of choices that came later.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,15 @@ def current_plan(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(written := values.get(section), dict):
             kept[section] = {**meant, **written}
     return {**kept, "bits": _settings(values.get("bits"), other)}
+
+
+def current_request(choices: dict[str, Any]) -> dict[str, Any]:
+    """What an older request asked for, with what it did not say because there was no choice yet."""
+    current = dict(choices)
+    for section, meant in (("budget", _MEANT["budget"]), ("search", _MEANT["options"])):
+        if isinstance(written := choices.get(section, {}), dict):
+            current[section] = {**meant, **written}
+    return current
 
 
 def current_trace(values: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from maqee.errors import MaqeeError
 from maqee.widths import BitPair
 
 USUAL_DROP = 0.01
+USUAL_AVERAGE = 4.0
 _WIDTHS = r"[Ww]([2-8])[Aa]([2-8])"
 
 
@@ -24,7 +25,7 @@ class Budget:
     Errors begin with the name of the field and a colon, so that a command line can put its own name there.
 
     Attributes:
-        average_bits: mean weight bits of the blocks; swaps keep their sum.
+        average_bits: mean weight bits of the blocks, where only these are chosen; swaps keep their sum.
         max_bops: the most expected BOPs of a sample. The objective is then the metric, or the paper's.
         min_metric: the least mean of the task metric (accuracy), 0..1. The objective is then the expected cost alone.
         max_drop: the same, said as the most that the metric may lie below that of a model at full depth.
@@ -38,7 +39,7 @@ class Budget:
 
     __pydantic_config__ = STRICT
 
-    average_bits: float = 4.0
+    average_bits: float = USUAL_AVERAGE
     max_bops: float | None = None
     min_metric: float | None = None
     max_drop: float | None = None
@@ -80,6 +81,29 @@ class Budget:
     def by_default(self) -> Budget:
         """What is asked where nothing was: at most a point below what the quantized model can reach."""
         return replace(self, max_drop=USUAL_DROP, drop_from="quantized")
+
+    def or_usual(self, options: SearchOptions) -> Budget:
+        """What a search looks for: these demands, or the usual one where nothing is asked and J is not the aim."""
+        return self.by_default() if self.asks_for_nothing and options.objective == "direct" else self
+
+    def check_widths(self, depth: int, options: SearchOptions) -> None:
+        """Complain about an average or uniform widths that do not go with the widths to choose from."""
+        if options.bits == "weights":
+            self.total_bits(depth, options)
+        if options.bits == "weights" and self.like is not None:
+            raise MaqeeError("like: the cost of uniform widths can be asked for where both widths are chosen (bits).")
+        if self.like_pair is not None:
+            (weight, activation), low, high = self.like_pair, options.bit_min, options.bit_max
+            if not low <= weight <= high or not options.act_min <= activation <= options.act_max:
+                raise MaqeeError(
+                    f"like: {self.like} is not among the widths to choose from, {low} to {high} bits of weights and "
+                    f"{options.act_min} to {options.act_max} of activations: widen these."
+                )
+        if options.bits == "both" and self.average_bits != USUAL_AVERAGE:
+            raise MaqeeError(
+                f"average_bits: {self.average_bits:g} weight bits on average are kept only where weights alone are "
+                "chosen (bits); ask for a cost instead (max_bops)."
+            )
 
     def needed_metric(self, float_metric: float, quantized_metric: float | None = None) -> float | None:
         """The metric that a policy must reach; None if none is asked for.

@@ -126,10 +126,12 @@ class SearchOptions:
             raise MaqeeError(f"bit_min and bit_max: {self.bit_min} and {self.bit_max} must ascend within 1..32.")
         if not 1 <= self.act_min <= self.act_max <= 32:
             raise MaqeeError(f"act_min and act_max: {self.act_min} and {self.act_max} must ascend within 1..32.")
+        if self.bits == "weights" and self.frontier:
+            raise MaqeeError("frontier: plans for a ladder of targets come only where both widths are chosen (bits).")
         if self.bits == "both" and self.recovery_steps:
             raise MaqeeError(
-                "recovery_steps: training after every change of bits goes with bits: weights; give the steps at the "
-                "end instead."
+                "recovery_steps: training after every change of bits is only there where weights alone are chosen "
+                "(bits); train at the end instead."
             )
 
     @classmethod

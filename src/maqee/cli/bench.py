@@ -127,7 +127,7 @@ def quantize(
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
+    """Time and memory of fitting each method at one pair of widths and at all, beside one full-precision pass."""
     from maqee.bench.fitting import bench_quantize
     from maqee.report.bench_tables import fitting_table
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from maqee.cli.options import (
-    ASK,
     GUARANTEE,
     OUTPUT,
     QUANTIZATION,
@@ -26,8 +25,24 @@ from maqee.cli.options import (
     MinAccuracy,
     Patch,
     Seed,
+    TargetOn,
     Task,
     TrainedRun,
+    parse_range,
+)
+from maqee.cli.search_flags import (
+    ActRange,
+    AverageBits,
+    BitsChosen,
+    BitSolver,
+    CostPrice,
+    Grain,
+    Like,
+    MaxMoves,
+    Objective,
+    PlanFrontier,
+    SearchBits,
+    WeightRange,
 )
 
 EVERYTHING = "Every other option"
@@ -36,34 +51,19 @@ EVERYTHING = "Every other option"
 def compress(
     run: TrainedRun,
     *,
-    avg_bits: Annotated[
-        float | None,
-        typer.Option(help="Average weight bits of the blocks.", show_default="4", rich_help_panel=ASK),
-    ] = None,
-    max_bops: MaxBops = None,
-    min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
-    solver: Annotated[
-        str | None,
-        typer.Option(
-            help="coordinate (the paper's) or exact, for thresholds and bits.",
-            show_default="coordinate",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    lambda_outer: Annotated[
-        float | None,
-        typer.Option(help="Price of cost when thresholds are chosen.", show_default="0.5", rich_help_panel=SEARCH),
-    ] = None,
-    max_swaps: Annotated[
-        int | None,
-        typer.Option(
-            help="Swaps of bits to try; 0 keeps the bits uniform.",
-            show_default="twice the number of blocks",
-            min=0,
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
+    min_accuracy: MinAccuracy = None,
+    max_bops: MaxBops = None,
+    like: Like = None,
+    target_on: TargetOn = None,
+    frontier: PlanFrontier = False,
+    bits: BitsChosen = None,
+    grain: Grain = None,
+    search_bits: SearchBits = None,
+    weight_range: WeightRange = None,
+    act_range: ActRange = None,
+    objective: Objective = None,
+    max_moves: MaxMoves = None,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -73,6 +73,9 @@ def compress(
             rich_help_panel=SEARCH,
         ),
     ] = None,
+    avg_bits: AverageBits = None,
+    solver: BitSolver = None,
+    lambda_outer: CostPrice = None,
     method: Annotated[
         str | None,
         typer.Option(help="Quantization method (see `maqee ls`).", show_default="erq", rich_help_panel=QUANTIZATION),
@@ -88,7 +91,10 @@ def compress(
     recover_swaps: Annotated[
         int | None,
         typer.Option(
-            help="Training steps after every swap of bits.", show_default="0: none", min=0, rich_help_panel=TRAINING
+            help="With --bits weights: training steps after every swap of bits.",
+            show_default="0: none",
+            min=0,
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     batch: Annotated[
@@ -164,20 +170,35 @@ def compress(
 ) -> None:
     """Choose bits and thresholds together, and write a plan and a quantized model that follows it.
 
+    Asked for nothing, it looks for the least cost at most one point below what the quantized model can reach.
+
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
 
+    fewest, most = parse_range(weight_range, "--weight-range")
+    act_fewest, act_most = parse_range(act_range, "--act-range")
     flags: dict[str, Any] = {
         "budget.average_bits": avg_bits,
         "budget.max_bops": max_bops,
         "budget.min_metric": min_accuracy,
         "budget.max_drop": max_drop,
+        "budget.like": like,
+        "budget.target_on": target_on,
+        "search.bits": bits,
+        "search.grain": grain,
+        "search.search_bits": search_bits,
+        "search.bit_min": fewest,
+        "search.bit_max": most,
+        "search.act_min": act_fewest,
+        "search.act_max": act_most,
+        "search.objective": objective,
+        "search.frontier": True if frontier else None,
+        "search.max_swaps": max_moves,
         "search.solver": solver,
         "search.lambda_outer": lambda_outer,
-        "search.max_swaps": max_swaps,
         "search.recovery_steps": recover_swaps,
         "options.method": method,
         "options.task": task,
@@ -199,6 +220,8 @@ def compress(
         "options.seed": seed,
     }
     wanted = read_compress_config(config, assignments or (), flags)
+    if wanted.search.bits == "both":
+        _refuse({"--avg-bits": avg_bits, "--solver": solver})
     done = compress_run(
         run,
         data=data,
@@ -212,13 +235,22 @@ def compress(
     _print(done, out, json)
 
 
+def _refuse(given: dict[str, object]) -> None:
+    """Complain about options that would be without effect."""
+    from maqee.errors import MaqeeError
+
+    for option, value in given.items():
+        if value is not None:
+            raise MaqeeError(f"{option}: only the choice of weight bits alone has it: add --bits weights.")
+
+
 def _as_pair(pattern: str, bits: object) -> list[str]:
     return [pattern, str(bits)]
 
 
 def _print(done: Any, out: Path, json: bool) -> None:
     from maqee.io import to_json
-    from maqee.report.tables import plan_table
+    from maqee.report.plan_table import plan_table
 
     if json:
         import json as parser

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -96,13 +97,22 @@ MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an
 MinAccuracy = Annotated[
     float | None,
     typer.Option(
-        help="Least accuracy on calibration images, 0 to 1; for other tasks the mean score of an image.",
+        help="Least accuracy, 0 to 1; for other tasks the mean score of an image.",
         rich_help_panel=ASK,
     ),
 ]
 MaxDrop = Annotated[
     float | None,
     typer.Option(help="Largest accuracy drop from full precision (0.01 = 1 point).", rich_help_panel=ASK),
+]
+TargetOn = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the accuracy must be reached: expected (on new images, by cross-validation) or calibration (on the "
+        "images that chose, which flatter).",
+        show_default="expected",
+        rich_help_panel=ASK,
+    ),
 ]
 
 Method = Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).", rich_help_panel=QUANTIZATION)]
@@ -165,6 +175,28 @@ def split_words(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def parse_target(text: str | None) -> Literal["expected", "calibration"]:
+    """Where a metric must be reached; as expected of new images where the option is left out."""
+    from maqee.errors import MaqeeError
+
+    if text is None or text == "expected":
+        return "expected"
+    if text != "calibration":
+        raise MaqeeError(f"--target-on: {text!r} is not one of expected, calibration.")
+    return "calibration"
+
+
+def parse_objective(text: str | None) -> Literal["direct", "paper"] | None:
+    """What a search looks for; nothing where the option is left out."""
+    from maqee.errors import MaqeeError
+
+    if text is None:
+        return None
+    if text != "direct" and text != "paper":
+        raise MaqeeError(f"--objective: {text!r} is not one of direct, paper.")
+    return "direct" if text == "direct" else "paper"
+
+
 def parse_numbers(text: str | None, option: str) -> list[float] | None:
     """Numbers with commas between them; nothing where the option is left out."""
     from maqee.errors import MaqeeError
@@ -175,6 +207,18 @@ def parse_numbers(text: str | None, option: str) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise MaqeeError(f"{option} {text!r} must be numbers with commas between them.") from error
+
+
+def parse_range(text: str | None, option: str) -> tuple[int | None, int | None]:
+    """The ends of a range of widths such as 3-6, or of 4, which is 4-4; nothing where the option is left out."""
+    from maqee.errors import MaqeeError
+
+    if text is None:
+        return None, None
+    found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", text)
+    if found is None:
+        raise MaqeeError(f"{option}: {text!r} must be the fewest and the most bits, such as 3-6.")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def parse_integers(text: str, option: str) -> list[int]:

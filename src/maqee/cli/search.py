@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import ASK, OUTPUT, SEARCH, Figures, Json, MaxBops, MaxDrop, MinAccuracy
+from maqee.cli.options import (
+    ASK,
+    OUTPUT,
+    SEARCH,
+    Figures,
+    Json,
+    MaxBops,
+    MaxDrop,
+    MinAccuracy,
+    TargetOn,
+    parse_objective,
+    parse_target,
+)
 from maqee.cli.output import deliver
 
 
@@ -16,6 +28,7 @@ def search(
     max_bops: MaxBops = None,
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
+    target_on: TargetOn = None,
     controlled: Annotated[
         float | None,
         typer.Option(
@@ -30,9 +43,19 @@ def search(
             "--frontier", help="The cheapest policy for each of many accuracies and prices.", rich_help_panel=ASK
         ),
     ] = False,
-    lambda_outer: Annotated[float, typer.Option(help="Price of cost.", rich_help_panel=SEARCH)] = 0.5,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="direct (what was asked for and nothing else), or paper (its J: risks plus cost).",
+            show_default="the plan's own",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    lambda_outer: Annotated[
+        float, typer.Option(help="With --objective paper: price of cost.", rich_help_panel=SEARCH)
+    ] = 0.5,
     solver: Annotated[
-        str, typer.Option(help="coordinate, or exact: the best of all on the grid.", rich_help_panel=SEARCH)
+        str, typer.Option(help="coordinate, or exact: the best of all candidates.", rich_help_panel=SEARCH)
     ] = "coordinate",
     against: Annotated[
         Path | None,
@@ -50,6 +73,8 @@ def search(
 ) -> None:
     """Choose thresholds again, at the bits of a compressed run, in seconds and without the model.
 
+    Asked for nothing, it looks for the least cost at most one point below full depth at these bits.
+
     A trace is one allocation: bits cannot be changed here; `maqee compress` does that.
     """
     from maqee.apq import Budget
@@ -60,8 +85,9 @@ def search(
 
     found = search_trace(
         run,
-        budget=Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop),
+        budget=Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop, target_on=parse_target(target_on)),
         solver=solver,
+        objective=parse_objective(objective),
         lambda_outer=lambda_outer,
         against=against,
         controlled=controlled,

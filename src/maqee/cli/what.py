@@ -15,7 +15,6 @@ from maqee.cli.options import (
     Figures,
     Json,
     Layers,
-    Method,
     Patch,
 )
 from maqee.cli.output import deliver
@@ -24,7 +23,10 @@ from maqee.cli.output import deliver
 def what(
     model: AnyModel,
     exits: Exits = "none",
-    method: Method = "repq",
+    method: Annotated[
+        str | None,
+        typer.Option(help="Quantization method (see `maqee ls`).", show_default="repq", rich_help_panel=QUANTIZATION),
+    ] = None,
     weight_bits: Annotated[int, typer.Option(help="Weight bits of the blocks.", rich_help_panel=QUANTIZATION)] = 4,
     act_bits: Annotated[int, typer.Option(help="Activation bits.", rich_help_panel=QUANTIZATION)] = 4,
     patch: Patch = None,
@@ -36,7 +38,7 @@ def what(
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Print what is quantized, with which grid and bits, as the code itself does it."""
+    """Print what is quantized, with which grid and bits, as the code itself does it; of a compressed run, as it is."""
     from maqee.evaluation.what import what as list_layers
     from maqee.quant.settings import QuantSettings, parse_bits, parse_override
     from maqee.report.layer_table import layer_table, weights_line

@@ -3,7 +3,7 @@
 Three sections hold what `maqee.compress` takes as three arguments:
 
     budget: {max_drop: 0.01}
-    search: {alpha: 0.5, solver: exact}
+    search: {act_max: 6, grain: block}
     options: {method: erq, quantization: {patch: 8/8}, recovery: {lr: 1.0e-5}, risk: {method: crc, epsilon: 0.02}}
 """
 
@@ -19,8 +19,10 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from maqee.apq import Budget, SearchOptions
+from maqee.apq._older import current_request
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.request import FORMAT as REQUEST_FORMAT
+from maqee.compression.request import VERSION as REQUEST_VERSION
 from maqee.errors import MaqeeError, suggest
 from maqee.quant.settings import Bits, parse_bits
 from maqee.validation import explain, field_types, inner_type, key_path, unknown_key
@@ -36,7 +38,7 @@ class CompressConfig:
     """What is asked of a compression, and how it is done.
 
     Attributes:
-        budget: average bits, and the most cost or the least metric.
+        budget: the most cost or the least metric, and where it counts.
         search: how to search.
         options: everything else that decides the result.
     """
@@ -102,7 +104,9 @@ def find_key(key: str) -> str:
 def _read_file(path: Path) -> dict[str, Any]:
     values = read_yaml(path, "a YAML file with the sections budget, search and options")
     if values.get("format") == REQUEST_FORMAT:
-        return cast(dict[str, Any], values.get("choices", {}))
+        choices = cast(dict[str, Any], values.get("choices", {}))
+        older = values.get("version") != REQUEST_VERSION  # before activation bits were chosen too
+        return current_request(choices) if older else choices
     return values
 
 

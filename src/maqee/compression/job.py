@@ -77,7 +77,8 @@ def compress_model(
     if options.risk is not None:
         check_risk(options.risk, task, calibration, len(other_images(calibration, *options.draws)))
     draw_images(calibration, *options.draws)
-    _ = methods[options.method], budget.total_bits(model.backbone.depth, how)  # mistakes must not leave a folder behind
+    _ = methods[options.method], searched_widths(options.quantization, how)  # mistakes must not leave a folder behind
+    budget.check_widths(model.backbone.depth, how)
     with hold_folder(out), threads_for(model.parts(), target):
         return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
 
@@ -145,14 +146,25 @@ def searched_widths(settings: QuantSettings, how: SearchOptions) -> QuantSetting
     settings = replace(settings, widths=weights, act_widths=tuple(range(how.act_min, how.act_max + 1)))
     if how.search_bits == "blocks":
         return settings
+    if settings.heads is not None and settings.heads != FLOAT:  # where a choice begins must be one of the choices
+        settings = replace(settings, heads=_within(settings.heads, how))
     if how.search_bits == "blocks+heads":
         return replace(settings, switched=("block", "head"))
     widest = Bits(how.bit_max, how.act_max)  # where these begin, unless they were asked to be something else
     return replace(
         settings,
         switched=("block", "head", "patch", "classifier"),
-        patch=widest if settings.patch == FLOAT else settings.patch,
-        classifier=widest if settings.classifier == FLOAT else settings.classifier,
+        patch=widest if settings.patch == FLOAT else _within(settings.patch, how),
+        classifier=widest if settings.classifier == FLOAT else _within(settings.classifier, how),
+    )
+
+
+def _within(bits: Bits, how: SearchOptions) -> Bits:
+    """The nearest widths that a search may choose; float is nearest to the most bits."""
+    weights, activations = bits.weights or how.bit_max, bits.activations or how.act_max
+    return Bits(
+        min(max(weights, how.bit_min), how.bit_max),
+        min(max(activations, how.act_min), how.act_max),
     )
 
 

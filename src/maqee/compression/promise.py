@@ -111,7 +111,8 @@ def guarantee_plan(
 def choose_promised(answers: Answers, plan: Plan, risk: RiskOptions, loss: LossName) -> Guarantee:
     """Test the family of policies around a plan, from never exiting to bold.
 
-    Where the budget asks for a metric, the search has gone as far as it allows, and no bolder policy is tried.
+    Where the budget asks for a metric, the search has gone as far as it allows, and no bolder policy is tried. Where
+    nothing was asked, the promise alone decides.
     """
     family = np.round(offset_family(plan.thresholds), 10)  # 0.8 - 0.2 is 0.6
     if plan.budget.asks_for_metric:
@@ -144,7 +145,10 @@ def collect_answers(model: EarlyExitModel, images: ImageSet, task: Task, loss: L
 
 
 def check_kept(plan: Plan, trace: Trace) -> None:
-    """Complain if a plan's promise has cost it its budget."""
+    """Complain if a plan's promise has cost it its budget.
+
+    A drop from what the quantized model can reach counts from full depth at the plan's bits, as in `maqee.search`.
+    """
     if plan.guarantee is None:
         return
     budget, got = plan.budget, plan.got
@@ -154,7 +158,8 @@ def check_kept(plan: Plan, trace: Trace) -> None:
             f"max_bops: {budget.max_bops:.4g} BOPs cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"costs {got.bops:.4g}; allow more BOPs, a larger epsilon, or give more calibration images."
         )
-    if (needed := budget.needed_metric(trace.float_metric)) is not None and got.metric < needed - 1e-9:
+    needed = budget.needed_metric(trace.float_metric, trace.full_metric)
+    if needed is not None and budget.like is None and got.metric < needed - 1e-9:
         raise MaqeeError(
             f"{budget.asked_metric} cannot be met {wanted}: the boldest policy that is shown to be safe "
             f"reaches {got.metric:.4f}; ask for less, or allow a larger epsilon."

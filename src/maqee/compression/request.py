@@ -17,7 +17,7 @@ from maqee.io import read_json, to_json, write_json
 from maqee.models.digest import weights_digest
 from maqee.runs import REQUEST
 
-FORMAT, VERSION = "maqee-compress", 1
+FORMAT, VERSION = "maqee-compress", 2
 
 
 @dataclass(frozen=True)

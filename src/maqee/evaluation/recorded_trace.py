@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from maqee.apq import Plan, Scales, SearchOptions, Trace, measure_scales
 from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.runs import PLAN, SEEN, SOURCE, TRACE
+from maqee.tasks import tasks
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +30,24 @@ class RecordedTrace:
     plan: Plan | None
     place: str
 
-    def options(self, solver: str, lambda_outer: float) -> SearchOptions:
-        """The plan's own options, or the usual ones, with this solver and price."""
+    def options(
+        self, solver: str, lambda_outer: float, objective: Literal["direct", "paper"] | None = None
+    ) -> SearchOptions:
+        """The plan's own options, or the usual ones, with this solver, price and, if it is given, objective."""
         chosen = SearchOptions.for_solver(solver, lambda_outer=lambda_outer)
-        if self.plan is None:
-            return chosen
+        own = SearchOptions() if self.plan is None else self.plan.options
         return replace(
-            self.plan.options,
+            own,
             lambda_outer=lambda_outer,
             first_move=chosen.first_move,
             last_search=chosen.last_search,
+            objective=objective or own.objective,
         )
+
+    @property
+    def score_name(self) -> str:
+        """What the task calls the score of an image."""
+        return tasks[self.trace.task].score_name
 
     def scales(self, options: SearchOptions) -> Scales:
         """The plan's, or what the trace itself gives."""

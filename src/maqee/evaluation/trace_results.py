@@ -84,8 +84,8 @@ class TraceSearch:
     Attributes:
         recorded: the trace and its plan.
         solver: how thresholds were searched.
-        objective: what was to be least, in words.
-        budget: what was asked for.
+        objective: what the policy is the best for, in words.
+        budget: what was asked for; where that was nothing, what is usual.
         options: of the search.
         found: the best policy.
         plan: the policy of the plan, where there is one.
@@ -112,10 +112,15 @@ class TraceSearch:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `maqee search --json` prints them."""
-        needed = self.budget.needed_metric(self.recorded.trace.float_metric)
-        values = about_trace(self.recorded.trace, self.solver) | {
+        trace = self.recorded.trace
+        needed = self.budget.needed_metric(trace.float_metric, trace.full_metric)
+        values = about_trace(trace, self.solver) | {
             "objective": self.objective,
-            "budget": {"max_bops": self.budget.max_bops, "min_metric": needed},
+            "budget": {
+                "max_bops": self.budget.max_bops,
+                "min_metric": needed,
+                "target_on": None if needed is None else self.budget.target_on,
+            },
             "rows": [row.to_json() for row in self.rows],
             "expected": None if self.expected is None else asdict(self.expected),
         }

@@ -13,17 +13,18 @@ from typing import Literal, overload
 from maqee.apq import (
     Budget,
     Plan,
+    SearchOptions,
     Trace,
     choose_policy,
     choose_thresholds,
     controlled_performance,
-    expect,
     lambda_frontier,
     least_cost_problem,
     offset_sweep,
     policy_figures,
 )
 from maqee.apq.exact import check_exits
+from maqee.apq.held_out import expected_choice
 from maqee.errors import MaqeeError
 from maqee.evaluation.recorded_trace import RecordedTrace, open_trace
 from maqee.evaluation.trace_results import Controlled, TraceFrontier, TracePolicy, TraceSearch
@@ -39,6 +40,7 @@ def search(
     *,
     budget: Budget | None = None,
     solver: str = "coordinate",
+    objective: Literal["direct", "paper"] | None = None,
     lambda_outer: float = 0.5,
     against: Plan | str | Path | None = None,
     controlled: float | None = None,
@@ -52,6 +54,7 @@ def search(
     *,
     budget: Budget | None = None,
     solver: str = "coordinate",
+    objective: Literal["direct", "paper"] | None = None,
     lambda_outer: float = 0.5,
     against: Plan | str | Path | None = None,
     controlled: float | None = None,
@@ -64,6 +67,7 @@ def search(
     *,
     budget: Budget | None = None,
     solver: str = "coordinate",
+    objective: Literal["direct", "paper"] | None = None,
     lambda_outer: float = 0.5,
     against: Plan | str | Path | None = None,
     controlled: float | None = None,
@@ -73,15 +77,20 @@ def search(
 
     Args:
         trace: a trace, its file, or a folder written by `maqee compress`.
-        budget: the most cost or the least metric; bits stay as they are.
-        solver: "coordinate" (the paper's), or "exact": the best of all on the grid of hundredths.
-        lambda_outer: price of cost.
+        budget: the most cost or the least metric; bits stay as they are. A drop that counts from what the quantized
+            model can reach counts from full depth at these bits, and so does the point that is allowed where nothing
+            is asked.
+        solver: "coordinate" (the paper's), or "exact": the best of all candidates. That is a choice by the samples at
+            hand alone, so that a metric must be asked for there too (target_on="calibration").
+        objective: "direct", what the budget says and nothing else; or "paper", its J. Left out, the plan's own.
+        lambda_outer: price of cost in J.
         against: a plan of the same model and bits to compare with; left out, the one that lies beside the trace.
         controlled: the paper's first protocol instead of a search: one offset is added to all thresholds of the plan,
             and the cheapest policy is taken whose metric is at least this.
         frontier: many policies instead of one: the cheapest for each of several metrics, the best for several prices.
     """
-    limited = budget is not None and budget != Budget(average_bits=budget.average_bits)
+    budget = budget or Budget()
+    limited = not budget.asks_for_nothing
     if frontier and (limited or controlled is not None):
         raise MaqeeError(
             "frontier: many policies are shown, so that nothing can be asked of one: leave out max_bops, min_metric, "
@@ -94,29 +103,37 @@ def search(
         return find_frontier(recorded, solver)
     if controlled is not None:
         return move_together(recorded, controlled)
-    return find_thresholds(recorded, budget or Budget(), solver, lambda_outer)
+    return find_thresholds(recorded, budget, recorded.options(solver, lambda_outer, objective))
 
 
-def find_thresholds(recorded: RecordedTrace, budget: Budget, solver: str, lambda_outer: float) -> TraceSearch:
+def find_thresholds(recorded: RecordedTrace, budget: Budget, options: SearchOptions) -> TraceSearch:
     """The best policy within a budget, beside the plan's and full depth."""
-    trace, options = recorded.trace, recorded.options(solver, lambda_outer)
-    scales, exact = recorded.scales(options), solver == "exact"
+    trace, scales, budget = recorded.trace, recorded.scales(options), budget.or_usual(options)
+    if budget.like is not None:
+        raise MaqeeError("like: what uniform widths cost needs the model: say the cost itself (max_bops).")
+    exact = options.last_search == "exact"
     if exact:
         check_exits(trace.exits)
+        if budget.asks_for_metric and budget.target_on == "expected":
+            raise MaqeeError(
+                "solver: exact looks at the samples at hand alone: ask for the metric there too (target_on), on "
+                "calibration."
+            )
     start = None if recorded.plan is None else recorded.plan.thresholds
-    found = choose_policy(trace, budget, scales, options, start, exact)
+    choice = expected_choice(trace, budget, scales, options, start)
+    found = choose_policy(trace, budget, scales, options, start, exact) if exact else choice.found
     budget.check_met(found.excess, policy_figures(trace, found.thresholds))
     plan, full_depth = _beside(recorded)
     return TraceSearch(
         recorded=recorded,
-        solver=solver,
-        objective="expected cost" if budget.asks_for_metric else f"J at lambda_outer {lambda_outer:g}",
+        solver="exact" if exact else "coordinate",
+        objective=_aim(budget, options, recorded.score_name),
         budget=budget,
         options=options,
         found=TracePolicy.of(trace, "found", found.thresholds),
         plan=plan,
         full_depth=full_depth,
-        expected=expect(trace, budget, scales, options),
+        expected=choice.expected,
     )
 
 
@@ -135,8 +152,8 @@ def move_together(recorded: RecordedTrace, metric: float) -> TraceSearch:
     return TraceSearch(
         recorded=recorded,
         solver="offset",
-        objective="expected cost, all thresholds of the plan moved by one offset",
-        budget=Budget(min_metric=metric),
+        objective="least expected cost, all thresholds of the plan moved by one offset",
+        budget=Budget(min_metric=metric, target_on="calibration"),
         options=plan.options,
         found=TracePolicy.of(recorded.trace, "found", point.thresholds),
         plan=row,
@@ -171,6 +188,15 @@ def find_frontier(
         metrics_not_reached=tuple(missed),
         lambdas=tuple((point.setting, TracePolicy.of(trace, "", point.thresholds)) for point in points),
     )
+
+
+def _aim(budget: Budget, options: SearchOptions, score: str) -> str:
+    """What the policy is the best for, in words."""
+    if budget.asks_for_metric:
+        return "least expected cost"
+    if budget.max_bops is not None and options.objective == "direct":
+        return f"best {score} within the BOPs"
+    return f"least J at lambda_outer {options.lambda_outer:g}"
 
 
 def _beside(recorded: RecordedTrace) -> tuple[TracePolicy | None, TracePolicy]:

@@ -1,7 +1,11 @@
-"""What is quantized, with which grid and how many bits: asked of the code itself, without the real weights."""
+"""What is quantized, with which grid and how many bits: asked of the code itself, without the real weights.
+
+A compressed run is quantized already: there the answer is what lies in its folder, beside what its plan asks for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +19,15 @@ from maqee.exits.placement import default_positions, head_kinds
 from maqee.models import SwinConfig, ViTConfig, presets
 from maqee.models.config import BackboneConfig
 from maqee.models.load import build_backbone, on_meta
-from maqee.quant import QuantSettings, methods, quantize
-from maqee.runs import resolve_model
+from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
+from maqee.quant.places import Place
+from maqee.quant.quantized_model import Row, planned_pair
+from maqee.runs import is_compressed, resolve_model
+from maqee.runtime.loading import load
 from maqee.values import plain
+from maqee.widths import BitSettings
+
+USUAL_METHOD = "repq"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +76,7 @@ class LayerTable:
 
 
 def what(
-    model: str | Path, method: str = "repq", settings: QuantSettings | None = None, exits: str = "none"
+    model: str | Path, method: str | None = None, settings: QuantSettings | None = None, exits: str = "none"
 ) -> LayerTable:
     """What is quantized: every layer of a model that could be, with which grid and how many bits.
 
@@ -74,23 +84,58 @@ def what(
     second: which kind of grid a layer gets, and how many bits, does not depend on its numbers or on its size.
 
     Args:
-        model: a preset, any source of `load_backbone`, a run of `maqee train`, or the folder of a model with exits.
-        method: a quantization method.
+        model: a preset, any source of `load_backbone`, a run of `maqee train` or `maqee compress`, or the folder of a
+            model with exits. A compressed run is shown as it is, so that nothing else can be asked of it.
+        method: a quantization method; "repq" when left out.
         settings: bits of every part.
         exits: "none" (those that are stored with the model), or a scheme of exits to add.
     """
+    if Path(model).is_dir() and is_compressed(Path(model)):
+        if method is not None or exits != "none" or (settings or QuantSettings()) != QuantSettings():
+            raise MaqeeError(f"{model} is compressed already, and shown as it is: leave method, bits and exits out.")
+        return _compressed(Path(model))
+    method = method or USUAL_METHOD
     _ = methods[method]
     network = _network(resolve_model(model), exits)
     narrow = _narrow(network)
     config = backbone_of(narrow).config
     torch_images = torch.randn(2, config.channels, *config.image_size, generator=torch.Generator().manual_seed(0))
     quantized = quantize(narrow, torch_images, method, settings)
+    return _table(str(model), quantized, quantized.table(), network)
+
+
+def _compressed(run: Path) -> LayerTable:
+    """Every layer of a compressed model: the plan's widths, and those that it has."""
+    ready = load(run)
+    quantized, plan = ready.quantized, ready.plan
+    rows = [
+        row._replace(asked=_planned(plan.bits, quantized.places[row.layer], quantized.settings))
+        for row in quantized.table()
+    ]
+    return _table(str(run), quantized, rows, quantized.model)
+
+
+def _planned(bits: BitSettings, place: Place, settings: QuantSettings) -> str:
+    """What a plan, or a setting that goes before it, asks for a layer or attention product."""
+    fixed = settings.asked(place)
+    if settings.overridden(place):
+        pair = (fixed.weights, fixed.activations)
+    else:
+        weights, activations = planned_pair(bits, place)
+        pair = (None if weights == 32 else weights, None if activations == 32 else activations)
+    if place.attention:
+        return "float" if pair[1] is None else f"{pair[1]}x{pair[1]}"
+    return str(Bits(*pair))
+
+
+def _table(model: str, quantized: QuantizedModel, found: Sequence[Row], network: nn.Module) -> LayerTable:
+    """Rows with the number of weights, which is that of the real network."""
     weights = {name: _count(module) for name, module in network.named_modules() if name in quantized.places}
-    rows = tuple(LayerBits(**row._asdict(), weights=weights[row.layer]) for row in quantized.table())
+    rows = tuple(LayerBits(**row._asdict(), weights=weights[row.layer]) for row in found)
     rounded = [row for row in rows if row.layer in quantized.layers and not row.got.startswith("float")]
     return LayerTable(
-        model=str(model),
-        method=method,
+        model=model,
+        method=quantized.method,
         rows=rows,
         weights=sum(weights.values()),
         quantized_weights=sum(row.weights for row in rounded),

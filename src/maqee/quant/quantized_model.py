@@ -145,7 +145,7 @@ class QuantizedModel:
         if widths.depth != self.depth:
             raise MaqeeError(f"There are widths for {widths.depth} blocks, and the model has {self.depth}.")
         switched = (module for module in self._modules() if self.switches(module.name))
-        self._switch([(module, _pair(widths, self.places[module.name])) for module in switched])
+        self._switch([(module, planned_pair(widths, self.places[module.name])) for module in switched])
 
     def settle(self) -> None:
         """Keep nothing but the widths in use: what follows, training or a file, needs no others."""
@@ -280,7 +280,7 @@ class QuantizedModel:
                 module.enabled = enabled
 
 
-def _pair(widths: BitSettings, place: Place) -> BitPair:
+def planned_pair(widths: BitSettings, place: Place) -> BitPair:
     """What settings say of a layer or attention product."""
     if place.role == "block":
         return widths.blocks[place.block - 1][LAYERS.index(place.layer)]

@@ -44,6 +44,18 @@ def fitting_table(result: dict[str, Any]) -> str:
         f"{row['peak_bytes'] / GIB:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
         for row in result["rows"]
     ]
+    weights, activations = result["all_pairs"]
+    lines += [
+        f"all {len(weights) * len(activations)} pairs of W{weights[0]}..{weights[-1]} and "
+        f"A{activations[0]}..{activations[-1]}",
+        f"{'method':<12}{'fit s':>9}{'one pair':>10}{'peak GiB':>10}{'kept / model':>14}{'set_bits ms':>13}",
+    ]
+    lines += [
+        f"{row['method']:<12}{row['all_pairs_seconds']:>9.2f}{row['all_pairs_multiple']:>9.2f}x"
+        f"{row['all_pairs_peak_bytes'] / GIB:>10.2f}{row['all_pairs_per_model_bytes']:>14.2f}"
+        f"{row['set_bits_ms']:>13.3f}"
+        for row in result["rows"]
+    ]
     return "\n".join(lines)
 
 

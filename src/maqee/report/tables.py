@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from maqee.widths import LAYERS, BitSettings
-
-if TYPE_CHECKING:
-    from maqee.apq import Figures, Plan
+from maqee.report.bit_table import bit_lines, bit_words
 
 _FACTS = {"block", "head", "score", "loss", "confidence", "macs"}  # of an exit, beside its metrics
 
@@ -51,53 +47,11 @@ def policy_table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def bit_lines(bits: BitSettings) -> list[str]:
-    """Weight/activation bits: a line for each kind of layer, a column for each block."""
-    columns = [f"{number:>5}" for number in range(1, bits.depth + 1)]
-    lines = [f"bits of block        {' '.join(columns)}"]
-    for layer in LAYERS:
-        pairs = [getattr(block, layer) for block in bits.blocks]
-        shown = (f"{f'{weight}/{activation}':>5}" for weight, activation in pairs)
-        lines.append(f"  {layer:<18} {' '.join(shown)}")
-    heads = bits.heads or (bits.head,)
-    lines.append(f"  {'exit heads':<18} {' '.join(f'{weight}/{activation}' for weight, activation in heads)}")
-    return lines
-
-
-def bits_words(figures: Figures) -> str:
-    """Mean widths in words."""
-    words = f"{figures.weighted_bits:.3g} of weights"
-    return words if figures.activation_bits is None else f"{words}, {figures.activation_bits:.3g} of activations"
-
-
-def plan_table(plan: Plan) -> str:
-    """A plan as it was found, with figures of the calibration images."""
-    from maqee.tasks import tasks
-
-    got, score = plan.got, tasks[plan.task].score_name
-    there = plan.expected
-    thresholds = " ".join(map(threshold_words, plan.thresholds))
-    mass = " ".join(f"{share:.0%}" for share in got.exit_mass)
-    lines = [
-        *bit_lines(plan.bits),
-        f"bits on average      {bits_words(got)}",
-        f"exits after block    {' '.join(map(str, plan.exit_blocks))}",
-        f"thresholds           {thresholds}",
-        f"leaving              {mass}",
-        f"on calibration       {score} {got.metric:.2%} at mean exit {got.mean_exit:.2f}, {got.bops:.3e} BOPs "
-        "(simulated)",
-    ]
-    if there is not None:
-        lines.append(f"on other images      {expected_words(asdict(there), score)}")
-    if plan.guarantee is not None:
-        lines.append(f"guarantee ({plan.guarantee.method})      {plan.guarantee.statement}")
-    return "\n".join(lines)
-
-
 def expected_words(values: dict[str, Any], score: str) -> str:
     """What thresholds achieve on images that did not choose them, in words."""
+    error = "" if values.get("metric_error") is None else f" ± {values['metric_error']:.2%}"
     return (
-        f"{score} {values['metric']:.2%} at mean exit {values['mean_exit']:.2f}, {values['bops']:.3e} BOPs "
+        f"{score} {values['metric']:.2%}{error} at mean exit {values['mean_exit']:.2f}, {values['bops']:.3e} BOPs "
         f"(expected: cross-validated in {values['folds']} parts)"
     )
 
@@ -105,7 +59,7 @@ def expected_words(values: dict[str, Any], score: str) -> str:
 def compressed_table(result: dict[str, Any]) -> str:
     """What a plan does, beside shared thresholds on the same quantized model."""
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
-    lines.append(f"bits {_mean_bits(result)}" + (", recovered" if result["recovered"] else ""))
+    lines += [*bit_lines(result["bits"]), *(["recovered"] if result["recovered"] else [])]
     lines += policy_lines([("plan", result["plan"])], result["metric"])
     if not result["shared_thresholds"]:
         return "\n".join(lines)
@@ -117,17 +71,11 @@ def compressed_table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, *policy_lines(shared, result["metric"])[1:]])
 
 
-def _mean_bits(result: dict[str, Any]) -> str:
-    activations = result["activation_bits"]
-    words = f"{result['weight_bits']:.3g} of weights"
-    return f"{words}, {activations:.3g} of activations on average" if activations is not None else words
-
-
 def baseline_table(result: dict[str, Any]) -> str:
     """Methods with the same exits, at shared thresholds."""
     lines = [f"{result['data']}, {result['images']} images, model {result['model']}"]
     for row in result["rows"]:
-        bits = "" if row["bits"] is None else f", bits {' '.join(map(str, row['bits']))}"
+        bits = "" if row["bits"] is None else f", bits {bit_words(row['bits'])}"
         exits = "  ".join(f"{entry['block']}: {entry[row['metric']]:.2%}" for entry in row["exits"])
         lines += ["", f"{row['method']}{bits} ({row['accuracy_is']}); exits {exits}"]
         shared = [(_threshold(entry), entry) for entry in row["shared_thresholds"]]
@@ -139,10 +87,10 @@ def search_table(result: dict[str, Any]) -> str:
     """The policy found, beside the plan's and full depth."""
     thresholds = result["rows"][0]["thresholds"]
     lines = _search_heading(result)
-    lines.append(f"thresholds         {' '.join(map(threshold_words, thresholds))} (least {result['objective']})")
+    lines.append(f"thresholds           {' '.join(map(threshold_words, thresholds))} ({result['objective']})")
     lines += policy_lines([(row["name"], row) for row in result["rows"]], result["metric"], "policy")
     if result["expected"] is not None:
-        lines.append(f"on other images    {expected_words(result['expected'], result['metric'])}")
+        lines.append(f"on other images      {expected_words(result['expected'], result['metric'])}")
     return "\n".join(lines)
 
 
@@ -162,8 +110,9 @@ def frontier_table(result: dict[str, Any]) -> str:
 def _search_heading(result: dict[str, Any]) -> list[str]:
     return [
         f"{result['samples']} images, {result['accuracy_is']}; full precision reaches {result['full_precision']:.2%}",
-        f"bits per block     {' '.join(map(str, result['bits']))} (those of the trace; other bits need the model)",
-        f"exits after block  {' '.join(map(str, result['exit_blocks'][:-1]))}",
+        *bit_lines(result["bits"]),
+        "                     (those of the trace; other bits need the model)",
+        f"exits after block    {' '.join(map(str, result['exit_blocks'][:-1]))}",
     ]
 
 
@@ -183,8 +132,9 @@ def demo_table(result: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            f"MAQEE chose bits {' '.join(map(str, plan['bits']))} and thresholds "
-            f"{' '.join(map(threshold_words, plan['thresholds']))}: the least cost it found with",
+            *bit_lines(plan["bits"]),
+            f"MAQEE chose these bits and thresholds {' '.join(map(threshold_words, plan['thresholds']))}: the least "
+            "cost it found with",
             f"{result['asked_on_calibration']:.2%} on {result['calibration_images']} calibration images, where full "
             f"precision has {result['full_precision_on_calibration']:.2%}.",
             f"On images that did not choose thresholds, cross-validation expects {result['expected_elsewhere']:.2%}.",
