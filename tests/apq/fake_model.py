@@ -5,16 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from maqee.apq import BlockBits, BlockRisks
+from maqee.apq.budget import Budget
+from maqee.apq.loop import SearchResult, search
+from maqee.apq.options import SearchOptions
 from maqee.apq.trace import Trace
+from maqee.apq.unit_errors import UnitErrors
+from maqee.apq.units import Space, Unit
+from maqee.parts import Part
 from maqee.widths import BitSettings
-from tests.apq.makers import make_trace
+from tests.apq.makers import make_parts, make_trace
 from tests.helpers import by_block
 
 EXITS = (2, 3, 4, 6)
+
+
+def weight_options(**changes: Any) -> SearchOptions:
+    """The paper's mode: weight bits of whole blocks, and J where nothing is asked for."""
+    return SearchOptions(**{"bits": "weights", "objective": "paper", **changes})
+
+
+def search_weights(
+    measure: FakeModel, options: SearchOptions | None = None, budget: Budget | None = None, **more: Any
+) -> SearchResult:
+    """A search in the paper's mode; one that goes on has its own options."""
+    if options is None and "state" not in more:
+        options = weight_options()
+    return search(measure, options, budget, **more)
 
 
 @dataclass
@@ -36,6 +57,26 @@ class FakeModel:
     def start(self) -> BitSettings:
         """Widths as it was fitted."""
         return by_block((4,) * self.depth)
+
+    @property
+    def exit_blocks(self) -> tuple[int, ...]:
+        """Where exits sit, full depth last."""
+        return EXITS
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it costs."""
+        return make_parts(self.depth, EXITS)
+
+    def can_switch(self, unit: Unit) -> bool:
+        """Weights of blocks are all that can be."""
+        return unit.kind == "block"
+
+    def unit_errors(
+        self, base: BitSettings, space: Space, options: SearchOptions, passes: float
+    ) -> tuple[UnitErrors, ...]:
+        """Not asked where only weights are chosen."""
+        raise AssertionError
 
     def _sensitivity(self) -> np.ndarray:
         return np.array([4.0, 1.0, 0.5, 2.0, 0.2, 0.1])

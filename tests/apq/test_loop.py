@@ -14,12 +14,10 @@ import pytest
 
 from maqee.apq.budget import Budget
 from maqee.apq.figures import policy_figures
-from maqee.apq.loop import search
-from maqee.apq.options import SearchOptions
 from maqee.apq.search_state import SearchState
 from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
-from tests.apq.fake_model import FakeModel
+from tests.apq.fake_model import FakeModel, search_weights, weight_options
 from tests.helpers import by_block
 
 _OPTIONS: list[dict[str, Any]] = [
@@ -32,7 +30,7 @@ _OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", _OPTIONS, ids=str)
 def test_downhill(changes: dict[str, Any]) -> None:
-    result = search(FakeModel(), SearchOptions(**changes))
+    result = search_weights(FakeModel(), weight_options(**changes))
     history = result.state.history
     best = [(step.best_excess, step.best_objective) for step in history]
     assert all(after <= before for before, after in pairwise(best))
@@ -54,7 +52,7 @@ def test_downhill(changes: dict[str, Any]) -> None:
 
 def test_bits_go_where_they_are_needed() -> None:
     """Block 1 is the noisiest and everybody runs it; blocks 5 and 6 hardly matter."""
-    result = search(FakeModel())
+    result = search_weights(FakeModel())
     assert result.best.bits.block_weights[0] > 4
     assert min(result.best.bits.block_weights[4:]) == 3
     start = result.state.history[0].position
@@ -63,7 +61,7 @@ def test_bits_go_where_they_are_needed() -> None:
 
 
 def test_both_terms_of_a_swap_are_in_the_history() -> None:
-    swaps = [step for step in search(FakeModel()).state.history if step.kind == "swap"]
+    swaps = [step for step in search_weights(FakeModel()).state.history if step.kind == "swap"]
     assert swaps
     for step in swaps:
         assert None not in (step.donor, step.receiver, step.risk_term, step.cost_term)
@@ -72,9 +70,9 @@ def test_both_terms_of_a_swap_are_in_the_history() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"recovery_steps": 10}, {"refresh": "once"}, {"first_move": "exact"}], ids=str)
 def test_a_killed_search_ends_with_the_same_bytes(changes: dict[str, Any]) -> None:
-    options = SearchOptions(**changes)
+    options = weight_options(**changes)
     states: list[str] = []
-    whole = search(FakeModel(), options, on_step=lambda state: states.append(state.to_json()))
+    whole = search_weights(FakeModel(), options, on_step=lambda state: states.append(state.to_json()))
     assert len(states) == len(whole.state.history) > 2
     for place in range(0, len(states), 2):
         disk: dict[str, str] = {}
@@ -85,20 +83,20 @@ def test_a_killed_search_ends_with_the_same_bytes(changes: dict[str, Any]) -> No
                 raise SystemError("killed")
 
         with pytest.raises(SystemError, match="killed"):
-            search(dead, options, on_step=die)
-        again = search(FakeModel(kept=disk), state=SearchState.from_json(states[place]))
+            search_weights(dead, options, on_step=die)
+        again = search_weights(FakeModel(kept=disk), state=SearchState.from_json(states[place]))
         assert again.state.to_json() == whole.state.to_json()
         assert again.best == whole.best
 
 
 def test_a_finished_search_has_nothing_to_do() -> None:
-    whole = search(FakeModel())
-    assert search(FakeModel(), state=whole.state).state == whole.state
+    whole = search_weights(FakeModel())
+    assert search_weights(FakeModel(), state=whole.state).state == whole.state
 
 
 def test_training_is_undone_when_a_swap_is_refused() -> None:
     model = FakeModel()
-    result = search(model, SearchOptions(recovery_steps=10))
+    result = search_weights(model, weight_options(recovery_steps=10))
     assert any(not step.accepted for step in result.state.history)
     assert all(bool(step.position.weights) == step.accepted for step in result.state.history if step.kind == "swap")
     ended = model.damage
@@ -113,11 +111,11 @@ def test_ctrl_c_between_steps() -> None:
         if len(state.history) == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    result = search(FakeModel(), on_step=interrupt)
+    result = search_weights(FakeModel(), on_step=interrupt)
     assert not result.state.finished
     assert len(result.state.history) == 3
-    ended = search(FakeModel(), state=result.state)
-    assert ended.state.to_json() == search(FakeModel()).state.to_json()
+    ended = search_weights(FakeModel(), state=result.state)
+    assert ended.state.to_json() == search_weights(FakeModel()).state.to_json()
 
 
 def test_ctrl_c_within_a_step() -> None:
@@ -129,14 +127,14 @@ def test_ctrl_c_within_a_step() -> None:
                 raise KeyboardInterrupt
 
     model = Impatient()
-    result = search(model, SearchOptions(recovery_steps=10))
+    result = search_weights(model, weight_options(recovery_steps=10))
     assert not result.state.finished
     assert len(result.state.history) == 2
     assert model.damage < 2  # the best weights are back
 
 
 def test_uneven_bits() -> None:
-    result = search(FakeModel(), budget=Budget(average_bits=4.5))
+    result = search_weights(FakeModel(), budget=Budget(average_bits=4.5))
     first = result.state.history[0].position.bits.block_weights
     assert sum(first) == 27
     assert set(first) == {4, 5}
@@ -145,8 +143,8 @@ def test_uneven_bits() -> None:
 
 
 def test_a_maximum_of_bops() -> None:
-    free = search(FakeModel()).best.figures
-    result = search(FakeModel(), budget=Budget(max_bops=0.8 * free.bops))
+    free = search_weights(FakeModel()).best.figures
+    result = search_weights(FakeModel(), budget=Budget(max_bops=0.8 * free.bops))
     assert result.best.excess == 0
     assert result.best.figures.bops <= 0.8 * free.bops * (1 + 1e-6)
 
@@ -154,7 +152,7 @@ def test_a_maximum_of_bops() -> None:
 def test_a_minimum_of_accuracy() -> None:
     model = FakeModel()
     target = round(float(model.trace(model.start).correct[:, -1].mean()) - 0.03, 3)
-    result = search(model, budget=Budget(min_metric=target))
+    result = search_weights(model, budget=Budget(min_metric=target))
     assert result.best.figures.metric >= target - 1e-6
     assert result.best.objective == pytest.approx(result.best.figures.bops / result.state.scales.cost)
     first = result.state.history[0].position
@@ -165,8 +163,8 @@ def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
     trace = FakeModel().trace(by_block((4,) * 6))
     full, drop = trace.float_metric, 0.05
     assert full == trace.float_correct[:, -1].astype(float).mean()
-    one = search(FakeModel(), budget=Budget(max_drop=drop))
-    other = search(FakeModel(), budget=Budget(min_metric=full - drop))
+    one = search_weights(FakeModel(), budget=Budget(max_drop=drop))
+    other = search_weights(FakeModel(), budget=Budget(min_metric=full - drop))
     assert one.best == other.best
     assert one.state.budget.max_drop == drop
 
@@ -183,21 +181,21 @@ def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
 )
 def test_budgets_that_cannot_be_met(budget: dict[str, Any], message: str) -> None:
     with pytest.raises(MaqeeError, match=message):
-        search(FakeModel(), budget=Budget(**budget)).check_met()
+        search_weights(FakeModel(), budget=Budget(**budget)).check_met()
 
 
 def test_too_many_exits_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maqee.apq.exact.MOST_EXITS", 2)
     model = FakeModel()
     with pytest.raises(MaqeeError, match="the model has 3"):
-        search(model, SearchOptions(last_search="exact"))
+        search_weights(model, weight_options(last_search="exact"))
     assert model.asked == ["trace"]
 
 
 def test_passes_are_not_wasted() -> None:
     """Two passes to begin with, one for every swap tried; block risks once for every position gone on from."""
     model = FakeModel()
-    history = search(model).state.history
+    history = search_weights(model).state.history
     swaps = [step for step in history if step.kind == "swap"]
     assert model.asked.count("trace") == 2 + len(swaps)
     assert model.asked.count("risks") == 1 + sum(step.accepted for step in swaps)
@@ -212,37 +210,37 @@ def test_no_exits() -> None:
             names = ("float_confidence", "confidence", "float_loss", "loss", "float_correct", "correct")
             return replace(trace, exit_blocks=(6,), **{name: getattr(trace, name)[:, -1:] for name in names})
 
-    result = search(Plain(), SearchOptions(last_search="exact"))
+    result = search_weights(Plain(), weight_options(last_search="exact"))
     assert result.best.thresholds == ()
     assert result.best.figures.mean_exit == 6
     assert result.best.bits.block_weights[0] > 4
 
 
 def test_no_swaps() -> None:
-    result = search(FakeModel(), SearchOptions(max_swaps=0))
+    result = search_weights(FakeModel(), weight_options(max_swaps=0))
     assert [step.kind for step in result.state.history] == ["start", "last"]
     assert result.best.bits == by_block((4,) * 6)
 
 
 def test_another_search_cannot_go_on() -> None:
-    state = search(FakeModel()).state
+    state = search_weights(FakeModel()).state
     with pytest.raises(MaqeeError, match="other options or another budget"):
-        search(FakeModel(), SearchOptions(alpha=0.5), state=state)
+        search_weights(FakeModel(), weight_options(alpha=0.5), state=state)
     with pytest.raises(MaqeeError, match="other options or another budget"):
-        search(FakeModel(), budget=Budget(average_bits=5), state=state)
+        search_weights(FakeModel(), budget=Budget(average_bits=5), state=state)
     short = replace(state, now=replace(state.now, bits=by_block((4,))))
     with pytest.raises(MaqeeError, match="is for 1 blocks, not 6"):
-        search(FakeModel(), state=short)
+        search_weights(FakeModel(), state=short)
 
 
 @pytest.mark.process
 def test_threads_do_not_matter() -> None:
     """Another process with another number of threads gives the same bytes."""
-    program = "from tests.apq.fake_model import FakeModel\nfrom maqee.apq.loop import search\n"
-    program += "print(search(FakeModel(samples=3000)).state.to_json(), end='')"
+    program = "from tests.apq.fake_model import FakeModel, search_weights\n"
+    program += "print(search_weights(FakeModel(samples=3000)).state.to_json(), end='')"
     variables = {"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], env={**os.environ, **variables},
     )  # fmt: skip
-    assert done.stdout == search(FakeModel(samples=3000)).state.to_json()
+    assert done.stdout == search_weights(FakeModel(samples=3000)).state.to_json()

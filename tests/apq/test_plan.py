@@ -12,12 +12,11 @@ import pytest
 
 from maqee.apq.cost import bops
 from maqee.apq.figures import block_reach
-from maqee.apq.loop import SearchResult, make_plan, search
-from maqee.apq.options import SearchOptions
+from maqee.apq.loop import SearchResult, make_plan
 from maqee.apq.plan import Plan
 from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
-from tests.apq.fake_model import FakeModel
+from tests.apq.fake_model import FakeModel, search_weights, weight_options
 from tests.helpers import by_block, run_python
 
 RESULTS = sorted((Path(__file__).parents[2] / "results" / "maqee").glob("*-plan.json"))
@@ -27,7 +26,7 @@ KINDS = ("local-3x3", "local-1x1", "global-s2")
 @pytest.fixture(scope="module")
 def result() -> SearchResult:
     """A short search."""
-    return search(FakeModel(samples=50), SearchOptions(max_swaps=2, lambda_outer=2.0))
+    return search_weights(FakeModel(samples=50), weight_options(max_swaps=2, lambda_outer=2.0))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +81,7 @@ def test_a_plan_is_read_without_the_search() -> None:
 
 
 def test_equal_searches_give_equal_bytes(plan: Plan) -> None:
-    again = search(FakeModel(samples=50), SearchOptions(max_swaps=2, lambda_outer=2.0))
+    again = search_weights(FakeModel(samples=50), weight_options(max_swaps=2, lambda_outer=2.0))
     assert make_plan(again, exit_kinds=KINDS, method="repq", seed=3).to_json() == plan.to_json()
 
 

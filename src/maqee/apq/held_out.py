@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from maqee.apq.budget import Budget
-from maqee.apq.choose import choose_policy
+from maqee.apq.choose import choose_policy, choose_thresholds
 from maqee.apq.objective import least_cost_problem, problem_within
 from maqee.apq.options import SearchOptions
 from maqee.apq.policy_path import PolicyPath, quick_policy
@@ -60,9 +60,14 @@ def expected_choice(
     first = _first(trace, options, start)
     candidates = CANDIDATES[options.candidates]
     found = choose_policy(trace, budget, scales, options, first)
-    outcomes = fold_outcomes(
-        trace, lambda part: quick_policy(problem_within(budget, part, scales, options), first, candidates)
-    )
+
+    def choose(part: Trace) -> Found:
+        problem = problem_within(budget, part, scales, options)
+        if problem.limit is None:  # one start would often end far from where several do
+            return choose_thresholds(problem, first, candidates)
+        return quick_policy(problem, first, candidates)
+
+    outcomes = fold_outcomes(trace, choose)
     return ExpectedChoice(found, expected_from(outcomes), outcomes)
 
 
