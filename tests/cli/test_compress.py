@@ -24,7 +24,7 @@ from tests.report import makers
 
 pytestmark = pytest.mark.trains
 
-QUICK = ("--max-drop", "1", "--recover", "2", "--batch", "16", "--max-moves", "2")
+QUICK = ("--max-drop", "1", "--recover", "2", "--batch", "16", "--max-moves", "2", "--frontier")
 WEIGHTS = ("--bits", "weights", "--max-moves", "0")  # uniform bits: thresholds alone are chosen
 
 
@@ -90,6 +90,8 @@ def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> No
     assert str(run.parent) not in out.read_text()  # the place on this machine is nobody's business
     before = invoke("eval", str(run / "unrecovered"), "--device", "cpu")
     assert before.exit_code == 0, before.output
+    untrained = [Plan.load(folder / "plan.json") for folder in (run / "frontier").iterdir()]
+    assert all(step.kind != "recovery" for plan in untrained for step in plan.history)
 
 
 def test_calibration_figures_are_the_plans(run: Path, tmp_path: Path) -> None:
