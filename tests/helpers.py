@@ -15,9 +15,21 @@ from typer.testing import CliRunner, Result
 from maqee.exits import NEVER, EarlyExitModel, add_exits, heads
 from maqee.models import TokenShape, load_backbone
 from maqee.policy import Policy
+from maqee.quant import QuantizedModel
 from maqee.tasks import tasks
+from maqee.widths import BitSettings, BlockWidths
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def by_block(weights: Sequence[int], activations: int = 4) -> BitSettings:
+    """Weight bits of every block, the same in all its layers, and one activation width for all."""
+    return BitSettings(blocks=tuple(BlockWidths.uniform(bits, activations) for bits in weights))
+
+
+def set_weights(model: QuantizedModel, weights: Sequence[int]) -> None:
+    """Other weight bits in every block, and the activations as they are."""
+    model.set_widths(model.bit_settings.with_weights(weights))
 
 
 def randomize(module: nn.Module, std: float = 0.1) -> nn.Module:

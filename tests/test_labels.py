@@ -143,6 +143,7 @@ def test_other_names_are_refused(road: Road, tmp_path: Path) -> None:
         ("quantize", str(road.model), *arguments),
         ("compress", str(road.run), *arguments, "--out", str(tmp_path / "out")),
         ("baselines", str(road.run), *arguments),
+        ("envelope", str(road.run), *arguments),
         ("bench", "integers", str(road.model), *arguments),
         ("eval", str(road.run), "--data-root", str(other)),
         ("eval", str(road.compressed), "--data-root", str(other)),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maqee.bench.neighbour import bench_neighbour as bench_neighbour
     from maqee.bench.recovery_step import bench_recovery as bench_recovery
     from maqee.bench.search_step import bench_search as bench_search
+    from maqee.bench.signals import bench_signals as bench_signals
     from maqee.bench.throughput import bench_exits as bench_exits
     from maqee.compression import CompressOptions as CompressOptions
     from maqee.compression import RecoverySettings as RecoverySettings
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from maqee.compression.compress_config import read_compress_config as read_compress_config
     from maqee.compression.demo import Demo as Demo
     from maqee.compression.demo import demo as demo
+    from maqee.compression.envelope import envelope as envelope
+    from maqee.compression.envelope_results import Envelope as Envelope
     from maqee.data import open_data as open_data
     from maqee.errors import MaqeeError as MaqeeError
     from maqee.evaluation import Evaluation as Evaluation
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from maqee.evaluation.cost_report import cost as cost
     from maqee.evaluation.diagnose import RunDiagnosis as RunDiagnosis
     from maqee.evaluation.diagnose import diagnose as diagnose
+    from maqee.evaluation.frontier_plans import FrontierEvaluation as FrontierEvaluation
     from maqee.evaluation.method_comparison import MethodComparison as MethodComparison
     from maqee.evaluation.quantization import compare_methods as compare_methods
     from maqee.evaluation.trace_results import TraceFrontier as TraceFrontier
@@ -84,7 +88,9 @@ else:
             "CostReport": "maqee.evaluation.cost_report",
             "Demo": "maqee.compression.demo",
             "EarlyExitModel": "maqee.exits",
+            "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
+            "FrontierEvaluation": "maqee.evaluation.frontier_plans",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
             "MethodComparison": "maqee.evaluation.method_comparison",
@@ -113,11 +119,13 @@ else:
             "bench_quantize": "maqee.bench.fitting",
             "bench_recovery": "maqee.bench.recovery_step",
             "bench_search": "maqee.bench.search_step",
+            "bench_signals": "maqee.bench.signals",
             "compare_methods": "maqee.evaluation.quantization",
             "compress": "maqee.compression",
             "cost": "maqee.evaluation.cost_report",
             "demo": "maqee.compression.demo",
             "diagnose": "maqee.evaluation.diagnose",
+            "envelope": "maqee.compression.envelope",
             "evaluate": "maqee.evaluation",
             "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",

@@ -71,6 +71,12 @@ def stage_name(index: int, kind: str) -> str:
     return f"{index + 1}-{kind}"
 
 
+def frontier_folders(run: Path) -> list[tuple[float, Path]]:
+    """The folders of a frontier's plans with the drop that each allows, the smallest first."""
+    named = ((re.fullmatch(r"drop-(\d+\.\d+)", found.name), found) for found in (run / FRONTIER).glob("drop-*"))
+    return sorted((float(match[1]), found) for match, found in named if match and is_compressed(found))
+
+
 def finished_stages(run: Path) -> list[Path]:
     """The folders of finished stages, the first one first."""
     return sorted((found.parent for found in run.glob(f"*/{STAGE}")), key=_number)

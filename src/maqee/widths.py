@@ -93,6 +93,8 @@ class BitSettings:
 
     def with_weights(self, weights: Sequence[int]) -> BitSettings:
         """The same with these weight bits in all layers of each block."""
+        if len(weights) != self.depth:
+            raise MaqeeError(f"There are {len(weights)} widths for {self.depth} blocks: give one for each.")
         blocks = []
         for block, bits in zip(self.blocks, weights, strict=True):
             pairs = {name: (bits, pair[1]) for name, pair in block._asdict().items() if name != "attention"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from maqee.apq import BitSettings
 from maqee.apq.objective import ExitProblem, Limit
 from maqee.apq.trace import Trace
 from maqee.parts import Part
+from maqee.widths import BitSettings
+from tests.helpers import by_block
 
 
 def make_parts(depth: int, exit_blocks: tuple[int, ...]) -> tuple[Part, ...]:
@@ -27,7 +29,7 @@ def make_trace(
     samples: int = 200,
     exit_blocks: tuple[int, ...] = (2, 3, 4, 6),
     seed: int = 0,
-    bits: tuple[int, ...] | None = None,
+    bits: Sequence[int] | BitSettings | None = None,
     **changes: Any,
 ) -> Trace:
     """A random trace of a model with the depth that `exit_blocks` ends with."""
@@ -50,7 +52,7 @@ def make_trace(
         "drift": rng.exponential(0.02, size=(samples, depth)),
         "noise": rng.exponential(0.05, size=(samples, depth)),
         "parts": make_parts(depth, exit_blocks),
-        "bits": BitSettings(weights=bits or (4,) * depth, activations=4),
+        "bits": bits if isinstance(bits, BitSettings) else by_block(bits or (4,) * depth),
         "task": "classification",
         "model": "0123abcd",
     }

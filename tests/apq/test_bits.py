@@ -51,8 +51,8 @@ def test_costs_are_differences_of_the_cost_model() -> None:
     before = bops(trace.parts, trace.bits, reach)
     result = score_bits(trace, thresholds, halving(6), Scales(tau=(0.05,) * 3), SearchOptions())
     for block in range(6):
-        more = tuple(width + (index == block) for index, width in enumerate(trace.bits.weights))
-        added = bops(trace.parts, trace.at_bits(more).bits, reach) - before
+        more = tuple(width + (index == block) for index, width in enumerate(trace.bits.block_weights))
+        added = bops(trace.parts, trace.bits.with_weights(more), reach) - before
         assert added == pytest.approx(bit_costs(trace)[block] * reach[block])
         assert result.cost_up[block] == pytest.approx(added / before)
 

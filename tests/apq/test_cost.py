@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,9 @@ from maqee.errors import MaqeeError
 from maqee.exits import add_exits
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
-from maqee.parts import Part
+from maqee.parts import Part, block_parts
+from maqee.widths import BlockWidths
+from tests.helpers import by_block
 
 PARTS = [
     Part("patch", "patch", 10, 0),
@@ -29,7 +33,7 @@ TINY_PARTS = on_meta(presets["vit-tiny"]).parts()
 
 
 def test_by_hand() -> None:
-    bits = BitSettings(weights=(3, 5), activations=4, head=(4, 4), merge=(8, 8))
+    bits = replace(by_block((3, 5)), head=(4, 4), merge=(8, 8))
     # patch 10*1024, linear 100*3*4, attention 7*16, head 5*16, merge 3*64, linear 100*5*4, classifier 2*1024
     expected = [10240, 1200, 112, 80, 192, 2000, 2048]
     assert part_bops(PARTS, bits).tolist() == expected
@@ -39,6 +43,18 @@ def test_by_hand() -> None:
     assert reach.tolist() == [1.0, 0.25]
     assert bops(PARTS, bits, reach) == 10240 + 1200 + 112 + 80 + 0.25 * (192 + 2000) + 2048
     assert total_macs(PARTS, reach) == 10 + 100 + 7 + 5 + 0.25 * 103 + 2
+
+
+def test_layers_of_a_block_with_different_widths() -> None:
+    """qkv 10 x 3 x 5, attention 7 x 6 x 6, projection 20 x 4 x 2, fc1 30 x 2 x 8, fc2 40 x 8 x 3; head 5 x 6 x 7."""
+    macs = {"qkv": 10, "attention": 7, "projection": 20, "fc1": 30, "fc2": 40}
+    heads = [Part("exit 1 head", "head", 5, 1, "0"), Part("exit 2 head", "head", 9, 2, "1")]
+    parts = [*block_parts(1, macs), heads[0], *block_parts(2, macs), heads[1]]
+    mixed = BlockWidths(qkv=(3, 5), attention=(6, 6), projection=(4, 2), fc1=(2, 8), fc2=(8, 3))
+    bits = BitSettings(blocks=(mixed, BlockWidths.uniform(3, 4)), heads=((6, 7), (5, 1)))
+    expected = [150, 252, 160, 480, 960, 210, 120, 112, 240, 360, 480, 45]
+    assert part_bops(parts, bits).tolist() == expected
+    assert bops(parts, bits, utilization([0.5, 0.5], [1, 2], 2)) == sum(expected[:6]) + 0.5 * sum(expected[6:])
 
 
 @pytest.mark.parametrize(
@@ -92,8 +108,8 @@ def test_utilization_and_cost_are_monotone(mass: list[float], bits: list[int]) -
     assert reach[0] == pytest.approx(1.0)
     assert (np.diff(reach) <= 1e-12).all()
     assert reach.sum() == pytest.approx(float(shares @ np.array([4, 6, 8, 10, 12])))  # sum of u is the mean exit
-    settings, parts = BitSettings(weights=tuple(bits), activations=4), TINY_PARTS
-    more = BitSettings(weights=(bits[0] + 1, *bits[1:]), activations=4)
+    settings, parts = by_block(bits), TINY_PARTS
+    more = by_block((bits[0] + 1, *bits[1:]))
     assert bops(parts, settings, reach) <= bops(parts, settings)
     assert bops(parts, settings, reach) < bops(parts, more, reach)
 

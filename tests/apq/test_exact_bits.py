@@ -55,7 +55,7 @@ def _worth(bits: tuple[int, ...], options: SearchOptions) -> float:
     trace = make_trace()
     reach = block_reach(trace, THRESHOLDS)
     risk = _risks().at(bits, 0, SCALES, options)
-    share = bops(trace.parts, trace.at_bits(bits).bits, reach) / bops(trace.parts, trace.bits, reach)
+    share = bops(trace.parts, trace.bits.with_weights(bits), reach) / bops(trace.parts, trace.bits, reach)
     return float((reach * risk).sum() + options.lambda_inner * share)
 
 
@@ -72,7 +72,7 @@ def test_a_maximum_of_bops() -> None:
     most = 0.97 * policy_figures(trace, THRESHOLDS).bops
     found = allocate_bits(trace, THRESHOLDS, _risks(), SCALES, options, max_bops=most)
     reach = block_reach(trace, THRESHOLDS)
-    cost = {bits: bops(trace.parts, trace.at_bits(bits).bits, reach) for bits in product(range(3, 7), repeat=6)}
+    cost = {bits: bops(trace.parts, trace.bits.with_weights(bits), reach) for bits in product(range(3, 7), repeat=6)}
     assert cost[found] <= most * (1 + 1e-9)
     best = min(_worth(bits, options) for bits in cost if cost[bits] <= most)
     assert _worth(found, options) == pytest.approx(best, abs=1e-9)

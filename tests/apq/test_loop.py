@@ -18,7 +18,9 @@ from maqee.apq.loop import search
 from maqee.apq.options import SearchOptions
 from maqee.apq.search_state import SearchState
 from maqee.errors import MaqeeError
+from maqee.widths import BitSettings
 from tests.apq.fake_model import FakeModel
+from tests.helpers import by_block
 
 _OPTIONS: list[dict[str, Any]] = [
     {}, {"recovery_steps": 10}, {"spread": "path"}, {"swap": "literal"}, {"swap": "literal", "accept": "always"},
@@ -41,23 +43,23 @@ def test_downhill(changes: dict[str, Any]) -> None:
     if changes.get("accept") != "always":
         kept = [step.position.objective for step in history if step.accepted]
         assert all(after < before for before, after in pairwise(kept))
-    tried = [step.position.bits for step in history if step.kind != "last"]
-    assert len(set(tried)) == len(tried) == len(result.state.seen)
+    tried = [step.position.bits.block_weights for step in history if step.kind != "last"]
+    assert len(set(tried)) == len(tried)
     for bits in tried:
         assert sum(bits) <= 24
         assert all(3 <= width <= 6 for width in bits)
-    assert result.trace.bits.weights == result.best.bits
+    assert result.trace.bits == result.best.bits
     assert policy_figures(result.trace, result.best.thresholds) == result.best.figures
 
 
 def test_bits_go_where_they_are_needed() -> None:
     """Block 1 is the noisiest and everybody runs it; blocks 5 and 6 hardly matter."""
     result = search(FakeModel())
-    assert result.best.bits[0] > 4
-    assert min(result.best.bits[4:]) == 3
+    assert result.best.bits.block_weights[0] > 4
+    assert min(result.best.bits.block_weights[4:]) == 3
     start = result.state.history[0].position
     assert result.best.objective < start.objective
-    assert sum(result.best.bits) == 24
+    assert sum(result.best.bits.block_weights) == 24
 
 
 def test_both_terms_of_a_swap_are_in_the_history() -> None:
@@ -135,9 +137,10 @@ def test_ctrl_c_within_a_step() -> None:
 
 def test_uneven_bits() -> None:
     result = search(FakeModel(), budget=Budget(average_bits=4.5))
-    assert sum(result.state.history[0].position.bits) == 27
-    assert set(result.state.history[0].position.bits) == {4, 5}
-    assert result.state.history[0].position.bits[0] == 5  # the noisiest block first
+    first = result.state.history[0].position.bits.block_weights
+    assert sum(first) == 27
+    assert set(first) == {4, 5}
+    assert first[0] == 5  # the noisiest block first
     assert result.best.figures.average_bits == 4.5
 
 
@@ -150,7 +153,7 @@ def test_a_maximum_of_bops() -> None:
 
 def test_a_minimum_of_accuracy() -> None:
     model = FakeModel()
-    target = round(float(model.trace((4,) * 6).correct[:, -1].mean()) - 0.03, 3)
+    target = round(float(model.trace(model.start).correct[:, -1].mean()) - 0.03, 3)
     result = search(model, budget=Budget(min_metric=target))
     assert result.best.figures.metric >= target - 1e-6
     assert result.best.objective == pytest.approx(result.best.figures.bops / result.state.scales.cost)
@@ -159,7 +162,7 @@ def test_a_minimum_of_accuracy() -> None:
 
 
 def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
-    trace = FakeModel().trace((4,) * 6)
+    trace = FakeModel().trace(by_block((4,) * 6))
     full, drop = trace.float_metric, 0.05
     assert full == trace.float_correct[:, -1].astype(float).mean()
     one = search(FakeModel(), budget=Budget(max_drop=drop))
@@ -204,7 +207,7 @@ def test_no_exits() -> None:
     """Without exits only bits are left to choose."""
 
     class Plain(FakeModel):
-        def trace(self, bits: tuple[int, ...]) -> Any:
+        def trace(self, bits: BitSettings) -> Any:
             trace = super().trace(bits)
             names = ("float_confidence", "confidence", "float_loss", "loss", "float_correct", "correct")
             return replace(trace, exit_blocks=(6,), **{name: getattr(trace, name)[:, -1:] for name in names})
@@ -212,13 +215,13 @@ def test_no_exits() -> None:
     result = search(Plain(), SearchOptions(last_search="exact"))
     assert result.best.thresholds == ()
     assert result.best.figures.mean_exit == 6
-    assert result.best.bits[0] > 4
+    assert result.best.bits.block_weights[0] > 4
 
 
 def test_no_swaps() -> None:
     result = search(FakeModel(), SearchOptions(max_swaps=0))
     assert [step.kind for step in result.state.history] == ["start", "last"]
-    assert result.best.bits == (4,) * 6
+    assert result.best.bits == by_block((4,) * 6)
 
 
 def test_another_search_cannot_go_on() -> None:
@@ -227,7 +230,7 @@ def test_another_search_cannot_go_on() -> None:
         search(FakeModel(), SearchOptions(alpha=0.5), state=state)
     with pytest.raises(MaqeeError, match="other options or another budget"):
         search(FakeModel(), budget=Budget(average_bits=5), state=state)
-    short = replace(state, now=replace(state.now, bits=(4,)))
+    short = replace(state, now=replace(state.now, bits=by_block((4,))))
     with pytest.raises(MaqeeError, match="is for 1 blocks, not 6"):
         search(FakeModel(), state=short)
 

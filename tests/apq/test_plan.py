@@ -18,7 +18,7 @@ from maqee.apq.plan import Plan
 from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel
-from tests.helpers import run_python
+from tests.helpers import by_block, run_python
 
 RESULTS = sorted((Path(__file__).parents[2] / "results" / "maqee").glob("*-plan.json"))
 KINDS = ("local-3x3", "local-1x1", "global-s2")
@@ -49,8 +49,23 @@ def test_there_are_plans_of_the_version_before() -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_plans_of_the_version_before(path: Path) -> None:
-    assert Plan.load(path).to_json() == path.read_text()
+def test_plans_of_the_version_before(path: Path, tmp_path: Path) -> None:
+    """Version 1 had weight bits of every block, and one activation width for all."""
+    stored, plan = json.loads(path.read_text()), Plan.load(path)
+    assert stored["version"] == 1
+    other = stored["other_bits"]
+    assert plan.bits.block_weights == tuple(stored["bits"])
+    assert {pair[1] for block in plan.bits.blocks for pair in block} == {other["activations"]}
+    for name in ("patch", "classifier", "head", "merge"):
+        assert getattr(plan.bits, name) == tuple(other[name])
+    assert [step.position.bits.block_weights for step in plan.history] == [
+        tuple(step["position"]["bits"]) for step in stored["history"]
+    ]
+    assert (plan.got.bops, plan.got.metric) == (stored["got"]["bops"], stored["got"]["metric"])
+    assert plan.got.activation_bits is None
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+    assert json.loads(plan.to_json())["version"] == 2
 
 
 def test_a_plan_is_read_without_the_search() -> None:
@@ -74,7 +89,7 @@ def test_equal_searches_give_equal_bytes(plan: Plan) -> None:
 def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
     stored = json.loads(plan.to_json())
     assert {
-        "bits", "thresholds", "exit_blocks", "exit_kinds", "method", "other_bits", "budget", "got", "seed", "versions",
+        "bits", "thresholds", "exit_blocks", "exit_kinds", "method", "budget", "got", "seed", "versions",
         "checkpoint", "task", "options", "scales", "history", "expected", "format", "version",
     } == set(stored)  # fmt: skip
     assert set(stored["versions"]) == {"maqee", "numpy", "torch"}
@@ -82,7 +97,7 @@ def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
     assert [step["kind"] for step in stored["history"]] == [step.kind for step in result.state.history]
     assert plan.policy.thresholds == result.best.thresholds
     assert plan.expected == expect(result.trace, plan.budget, plan.scales, plan.options)
-    cost = bops(result.trace.parts, plan.bit_settings, block_reach(result.trace, plan.thresholds))
+    cost = bops(result.trace.parts, plan.bits, block_reach(result.trace, plan.thresholds))
     assert cost == pytest.approx(plan.got.bops, rel=1e-12)
 
 
@@ -92,9 +107,8 @@ def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
         ({"thresholds": (0.5,)}, "thresholds: 1 values for 3 exits: give 3"),
         ({"thresholds": (0.5, 0.5, 1.5)}, "thresholds: 1.5 must be from 0 to 1"),
         ({"exit_kinds": ("x",)}, "exit_kinds: 1 values for 3 exits"),
-        ({"bits": (4, 4, 4, 4)}, "exit_blocks"),
-        ({"bits": (4, 4, 4, 4, 4)}, r"history\.0\.position\.bits: 6 values for 5 blocks"),
-        ({"bits": (4, 4, 4, 4, 4, 99)}, "99"),
+        ({"bits": by_block((4, 4, 4, 4))}, "exit_blocks"),
+        ({"bits": by_block((4, 4, 4, 4, 4))}, r"history\.0\.position\.bits\.blocks: 6 values for 5 blocks"),
         ({"exit_blocks": (3, 2, 4)}, "exit_blocks"),
         ({"exit_blocks": (2, 3, 6)}, "exit_blocks"),
     ],
@@ -107,10 +121,15 @@ def test_plans_that_contradict_themselves(plan: Plan, changes: dict[str, Any], m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "version: this maqee reads version 1"),
+        ({"version": 3}, "version: this maqee reads version 2"),
         ({"format": "maqee-trace"}, "format"),
         ({"bits": None}, "bits"),
-        ({"bits": [4, 4, "4", 4, 4, 4]}, r"bits\.2"),
+        ({"bits": [4, 4, 4, 4, 4, 4]}, "bits"),
+        (
+            {"bits": {"blocks": [[[4, 4], [4, 4], [4, "4"], [4, 4], [4, 4]]]}},
+            r"bits\.blocks\.0\.2",
+        ),
+        ({"bits": {"blocks": [[[4, 4], [4, 4], [4, 99], [4, 4], [4, 4]]]}}, "1 to 32, not 99"),
         ({"thresholds": [0.5, True, 0.5]}, r"thresholds\.1"),
         ({"thresholds": [0.5, 0.5]}, "thresholds: 2 values for 3 exits"),
         ({"more": 1}, "more"),

@@ -9,6 +9,7 @@ import pytest
 from maqee.apq._stored import from_json
 from maqee.apq.records import Expected, Figures, FoldOutcome, Found, Position, better
 from maqee.errors import MaqeeError
+from tests.helpers import by_block
 
 OUTCOME = FoldOutcome((0.5, 2.0), 0.0, 1.0, 3, 2.0, 2.0, 30.0, 300.0, 9.0)
 
@@ -25,7 +26,7 @@ OUTCOME = FoldOutcome((0.5, 2.0), 0.0, 1.0, 3, 2.0, 2.0, 30.0, 300.0, 9.0)
 )
 def test_better(one: tuple[float, float], other: tuple[float, float], expected: bool) -> None:
     assert better(Found((), *one), Found((), *other)) is expected
-    place = Position((4,), (), 0.0, 0.0, Figures(0.5, 0.5, 1.0, 1.0, (1.0,), 4.0, 4.0))
+    place = Position(by_block((4,)), (), 0.0, 0.0, Figures(0.5, 0.5, 1.0, 1.0, (1.0,), 4.0, 4.0))
     mine, theirs = (replace(place, excess=excess, objective=objective) for excess, objective in (one, other))
     assert mine.beats(theirs) is expected
     mine_there, theirs_there = (

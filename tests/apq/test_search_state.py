@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,23 @@ def test_foreign_states(text: str) -> None:
         SearchState.from_json(text)
 
 
-def test_a_state_of_the_version_before() -> None:
-    path = Path(__file__).parents[1] / "fixtures" / "search_state.json"
-    state = SearchState.from_json(path.read_text(), str(path))
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "search_state.json"
+
+
+def test_a_state_that_was_written_before() -> None:
+    """Files of this version stay readable, and stay the same text."""
+    state = SearchState.from_json(FIXTURE.read_text(), str(FIXTURE))
     assert [step.kind for step in state.history] == ["start", "swap", "last"]
-    assert state.to_json() == path.read_text()
+    assert [step.position.bits.block_weights for step in state.history[:2]] == [(4,) * 6, (5, 4, 3, 4, 4, 4)]
+    assert {block.attention for block in state.best.bits.blocks} == {(4, 4)}
+    assert state.to_json() == FIXTURE.read_text()
+
+
+def test_a_search_of_the_version_before_cannot_go_on() -> None:
+    """It knew weight bits of blocks only: what it tried cannot be compared with what is tried now."""
+    old = {**json.loads(FIXTURE.read_text()), "version": 1}
+    with pytest.raises(MaqeeError, match="version 2 of a search, the file has 1: start the search again"):
+        SearchState.from_json(json.dumps(old), "search.json")
 
 
 def test_states_with_other_values() -> None:

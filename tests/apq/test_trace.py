@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
+from tests.helpers import by_block
 
 
 @pytest.fixture
@@ -47,12 +48,22 @@ def test_round_trip(path: Path) -> None:
 
 
 def test_a_trace_of_the_version_before(tmp_path: Path) -> None:
-    """It was written by torch; arrays of numpy give the same bytes."""
+    """Widths are by layer now; all else is as it was, and the new file is read as the old one."""
     path = Path(__file__).parents[2] / "results" / "maqee" / "cifar100-vit-small-trace.safetensors"
     trace = Trace.load(path)
     assert (trace.depth, trace.exits) == (12, 4)
+    with safe_open(path, "pt") as file:
+        stored = json.loads(file.metadata()["maqee"])
+    assert stored["version"] == 1
+    assert trace.bits.block_weights == tuple(stored["bits"]["weights"])
+    assert {pair[1] for block in trace.bits.blocks for pair in block} == {stored["bits"]["activations"]}
+    assert [[*part[:4]] for part in trace.parts] == stored["parts"]
     trace.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+    again = Trace.load(tmp_path / "again")
+    assert (again.bits, again.parts, again.exit_blocks) == (trace.bits, trace.parts, trace.exit_blocks)
+    before, after = load_file(path), load_file(tmp_path / "again")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(array, after[name]) for name, array in before.items())
 
 
 def test_arrays_cannot_be_changed() -> None:
@@ -62,9 +73,8 @@ def test_arrays_cannot_be_changed() -> None:
 
 def test_other_bits_keep_the_arrays() -> None:
     trace = make_trace()
-    other = trace.at_bits((3, 5, 4, 4, 4, 4))
-    assert other.bits.weights == (3, 5, 4, 4, 4, 4)
-    assert other.bits.activations == trace.bits.activations
+    other = trace.at_bits(by_block((3, 5, 4, 4, 4, 4)))
+    assert other.bits.block_weights == (3, 5, 4, 4, 4, 4)
     assert np.array_equal(other.loss, trace.loss)
 
 
@@ -99,7 +109,7 @@ def test_wrong_values(changes: dict[str, Any], message: str) -> None:
         ({"tensors": {"noise": torch.zeros(3, 6, dtype=torch.bfloat16)}}, "bfloat16"),
         ({"tensors": {"noise": torch.full((3, 6), torch.nan)}}, "noise"),
         ({"tensors": {"strange": torch.zeros(1)}}, "strange"),
-        ({"version": 2}, "version"),
+        ({"version": 3}, "version"),
         ({"version": True}, "version"),
         ({"format": "maqee-plan"}, "format"),
         ({"exit_blocks": [2, 3, "4", 6]}, "exit_blocks.2"),
@@ -108,7 +118,10 @@ def test_wrong_values(changes: dict[str, Any], message: str) -> None:
         ({"parts": [["block 9", "linear", 1, 9]]}, "parts"),
         ({"parts": [["block", "linear", 10**30, 1]]}, "parts"),
         ({"bits": {"weights": [4] * 6, "activations": 99}}, "99"),
-        ({"bits": {"weights": [4] * 6, "activations": 4, "more": 1}}, "more"),
+        ({"bits": {"weights": [4] * 6, "activations": "4"}}, "bits.blocks.0"),
+        ({"bits": {"blocks": [[[4, 4]] * 5] * 6, "more": 1}}, "more"),
+        ({"bits": {"blocks": [[[4, 4]] * 4] * 6}}, "bits.blocks.0"),
+        ({"bits": {"blocks": [[[4, 4, 4]] * 5] * 6}}, "bits.blocks.0"),
         ({"more": 1}, "more"),
     ],
 )

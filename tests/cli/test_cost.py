@@ -50,7 +50,10 @@ def test_figures_of_the_paper(model: str, bits: int, exits: str, bops: float) ->
 
 def test_every_part_by_hand() -> None:
     values = report("test-vit", "--weight-bits", "8", "--act-bits", "4")
-    blocks = [("linear", LINEAR, 8 * 4), ("attention", ATTENTION, 4 * 4)]
+    square = 17 * 32 * 32  # tokens x width x width
+    blocks = [("qkv", 3 * square, 8 * 4), ("attention", ATTENTION, 4 * 4), ("projection", square, 8 * 4)]
+    blocks += [("fc1", 2 * square, 8 * 4), ("fc2", 2 * square, 8 * 4)]
+    assert sum(macs for kind, macs, _ in blocks if kind != "attention") == LINEAR
     expected = [("patch embedding", PATCH, PATCH * FULL)]
     expected += [(f"block {n} {kind}", macs, macs * bits) for n in (1, 2, 3, 4) for kind, macs, bits in blocks]
     expected += [("classifier", CLASSIFIER, CLASSIFIER * FULL)]
@@ -100,7 +103,7 @@ def test_leaving_early_never_costs_more(weight: int, act: int, shares: list[int]
     some, never = report("test-vit", *bits, "--exit-mass", mass), report("test-vit", *bits)
     assert some["bops"] <= never["bops"] * (1 + 1e-12)
     assert some["macs"] <= never["macs"] * (1 + 1e-12)
-    reach = [part["reach"] for part in some["parts"] if part["kind"] == "linear"]
+    reach = [part["reach"] for part in some["parts"] if part["kind"] == "attention"]  # one in every block
     assert reach == sorted(reach, reverse=True)
     assert sum(reach) == pytest.approx(some["mean_exit"], abs=1e-4)
 

@@ -66,6 +66,7 @@ def test_an_option_has_one_wording() -> None:
         "--data",  # where a run cannot know it
         "--frontier",  # plans, or thresholds at the bits of one
         "--device",  # `show` runs on the processor unless told otherwise
+        "--frontier",  # policies at one allocation, or plans
         "--images",  # to calibrate, to test, to show
         "--lambda-outer",
         "--method",  # one, or several

@@ -19,7 +19,7 @@ from maqee.runs import PLAN, TRACE
 from maqee.tasks import tasks
 from tests.apq.fake_model import EXITS, FakeModel
 from tests.apq.makers import make_trace
-from tests.helpers import invoke
+from tests.helpers import by_block, invoke
 
 
 @pytest.fixture
@@ -137,9 +137,14 @@ def test_a_trace_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_compared(run: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    plan = replace(Plan.load(run / PLAN), bits=(5, 4, 4, 4, 4, 3), history=())
+    plan = replace(Plan.load(run / PLAN), bits=by_block((5, 4, 4, 4, 4, 3)), history=())
     plan.save(tmp_path / "other.json")
-    facts = {"bits": plan.bits, "exit_blocks": EXITS, "model": plan.checkpoint, "task": plan.task} | changes
+    facts: dict[str, Any] = {
+        "bits": plan.bits,
+        "exit_blocks": EXITS,
+        "model": plan.checkpoint,
+        "task": plan.task,
+    } | changes
     make_trace(samples=30, **facts).save(tmp_path / "other.safetensors")
     result = invoke("search", str(tmp_path / "other.safetensors"), "--against", str(tmp_path / "other.json"))
     assert result.exit_code == 2

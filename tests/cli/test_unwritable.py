@@ -30,6 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "show {run}",
         "quantize {model} --data digits --device cpu",
         "baselines {model} --data digits --device cpu",
+        "envelope {model} --data digits --device cpu",
         "bench gradients --device cpu",
         "bench recovery --device cpu",
         "bench exits --device cpu",

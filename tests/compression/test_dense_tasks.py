@@ -12,7 +12,6 @@ from torch import Tensor, nn
 import maqee
 from maqee.apq import Budget, SearchOptions, Trace, bops
 from maqee.compression import compress
-from maqee.compression.model_measure import bit_settings
 from maqee.compression.recovery import training_batch
 from maqee.data import Splits, eval_batches, open_data
 from maqee.evaluation.record import evaluation_batch
@@ -203,7 +202,7 @@ def test_cost_is_of_what_really_runs(preset: str, exits: str, classifier: Bits) 
     assert isinstance(model, EarlyExitModel)
     images = torch.randn(2, 3, *model.backbone.preprocessing.image_size)
     quantized = quantize(model, images, "rtn", QuantSettings(classifier=classifier, heads=Bits(5, 6)))
-    assert executed_bops(quantized, images) == bops(model.parts(), bit_settings(quantized, quantized.block_bits))
+    assert executed_bops(quantized, images) == bops(model.parts(), quantized.bit_settings)
 
 
 @pytest.mark.parametrize("method", ["rtn", "repq", "erq", "erq-2024", "mptq"])

@@ -19,7 +19,7 @@ from tests.helpers import invoke
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compress.md"
 TEXT = DOCUMENT.read_text()
-VERBS = ("compress", "search", "diagnose", "baselines")
+VERBS = ("compress", "search", "diagnose", "baselines", "envelope")
 
 
 def test_the_code_runs() -> None:

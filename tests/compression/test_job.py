@@ -38,8 +38,8 @@ def test_what_comes_out(model: EarlyExitModel, tmp_path: Path) -> None:
     done = run(model, out=tmp_path / "out")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert done.finished
-    assert done.quantized.block_bits == done.plan.bits == done.trace.bits.weights
-    assert sum(done.plan.bits) == 16
+    assert done.quantized.bit_settings == done.plan.bits == done.trace.bits
+    assert sum(done.plan.bits.block_weights) == 16
     assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
     assert done.plan.checkpoint == done.trace.model == weights_digest(model)
     assert (done.plan.method, done.plan.seed, done.plan.task) == ("repq", 0, "classification")
@@ -114,7 +114,7 @@ def test_a_minimum_of_accuracy(model: EarlyExitModel) -> None:
 
 def test_average_bits(model: EarlyExitModel) -> None:
     plan = run(model, budget=Budget(average_bits=4.5)).plan
-    assert sum(plan.bits) == 18
+    assert sum(plan.bits.block_weights) == 18
     assert plan.got.average_bits == 4.5
 
 

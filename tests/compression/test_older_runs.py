@@ -6,14 +6,19 @@ tests/fixtures/compressed_by_0.1.0 is the miniature in tests/fixtures/digits, co
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import maqee
-from maqee.apq import SearchState
+from maqee.apq import SearchState, policy_figures
 from maqee.data import eval_batches, open_data
+from maqee.errors import MaqeeError
 from maqee.runs import PLAN, SEARCH, TRACE
+from maqee.runtime.loading import load_quantized_network
 from tests.helpers import FIXTURES
 
 RUN = FIXTURES / "compressed_by_0.1.0"
@@ -31,12 +36,21 @@ def test_the_model_answers_as_it_did() -> None:
     assert ready.classes == ()
 
 
-def test_plan_trace_and_search_are_the_same_text_again() -> None:
-    assert maqee.Plan.load(RUN / PLAN).to_json() == (RUN / PLAN).read_text()
-    state = (RUN / SEARCH).read_text()
-    assert SearchState.from_json(state).to_json() == state
+def test_plan_and_trace_mean_what_they_meant() -> None:
+    stored, plan = json.loads((RUN / PLAN).read_text()), maqee.Plan.load(RUN / PLAN)
     trace = maqee.Trace.load(RUN / TRACE)
+    assert stored["version"] == 1
+    assert plan.bits.block_weights == tuple(stored["bits"])
+    assert plan.bits == trace.bits == load_quantized_network(RUN).bit_settings
+    assert plan.thresholds == tuple(stored["thresholds"])
+    figures = policy_figures(trace, plan.thresholds)
+    assert replace(figures, activation_bits=None) == plan.got
     assert (trace.samples, trace.exit_blocks, trace.task) == (40, (1, 2, 4), "classification")
+
+
+def test_its_search_cannot_go_on() -> None:
+    with pytest.raises(MaqeeError, match="start the search again"):
+        SearchState.from_json((RUN / SEARCH).read_text())
 
 
 @pytest.mark.trains

@@ -23,6 +23,7 @@ from maqee.exits import EarlyExitModel
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.training.recipe import AugmentSection
 from tests.compression.makers import TASK, batches_of, digits, make_measure
+from tests.helpers import by_block, set_weights
 
 pytestmark = pytest.mark.trains
 
@@ -65,7 +66,7 @@ def test_weights_by_depth(model: EarlyExitModel, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(recovery_module, "RecoveryStage", Spy)
     measure = make_measure(model)
     for weights in ("depth", "mass"):
-        make_recovery(model, tmp_path, weights=weights)(measure.quantized, (4, 4, 4, 4), (0.0, 1.0, 0.0), 1)
+        make_recovery(model, tmp_path, weights=weights)(measure.quantized, by_block((4, 4, 4, 4)), (0.0, 1.0, 0.0), 1)
     assert seen[0] == pytest.approx([1 / 7, 2 / 7, 4 / 7])
     assert seen[1] == pytest.approx([0.1 / 1.2, 1 / 1.2, 0.1 / 1.2])
     with pytest.raises(MaqeeError, match="mass, depth"):
@@ -83,7 +84,7 @@ def test_weights_sum_to_one_and_leave_nobody_out(masses: list[float]) -> None:
 def test_the_loss_by_hand(model: EarlyExitModel) -> None:
     """Sum over exits of w (cross-entropy + 4 KL(teacher at T = 2 || exit at T = 2)), means over the batch."""
     measure = make_measure(model)
-    measure.quantized.set_block_bits(BITS)
+    set_weights(measure.quantized, BITS)
     [(images, targets)] = batches_of(digits("train", 20), model, 20)
     with torch.no_grad():
         wanted = F.softmax(model(images) / 2, dim=-1)
@@ -96,7 +97,7 @@ def test_the_loss_by_hand(model: EarlyExitModel) -> None:
 
 def test_the_first_loss_is_the_quantized_models(model: EarlyExitModel, tmp_path: Path) -> None:
     measure = make_measure(model, method="erq")
-    measure.quantized.set_block_bits(BITS)
+    set_weights(measure.quantized, BITS)
     [(images, targets)] = batches_of(digits("train", 64), model, 64)
     before = stage_loss(measure, images, targets)
     start_learning(measure.quantized)
@@ -106,17 +107,17 @@ def test_the_first_loss_is_the_quantized_models(model: EarlyExitModel, tmp_path:
 def test_training_lowers_the_loss(model: EarlyExitModel, tmp_path: Path) -> None:
     measure, teacher = make_measure(model), copy.deepcopy(model.state_dict())
     bits = (3, 3, 3, 3)
-    measure.quantized.set_block_bits(bits)
+    set_weights(measure.quantized, bits)
     [(images, targets)] = batches_of(digits("train", 200), model, 200)
-    before, noise = stage_loss(measure, images, targets), measure.trace(bits).noise.mean()
-    make_recovery(model, tmp_path)(measure.quantized, bits, MASS, 41)
-    after, trace = stage_loss(measure, images, targets), measure.trace(bits)
+    before, noise = stage_loss(measure, images, targets), measure.trace(by_block(bits)).noise.mean()
+    make_recovery(model, tmp_path)(measure.quantized, by_block(bits), MASS, 41)
+    after, trace = stage_loss(measure, images, targets), measure.trace(by_block(bits))
     assert after < 0.95 * before
     assert np.isfinite(noise)
     assert len(losses(tmp_path)) == 3  # steps 0, 20 and 40
     assert all(torch.equal(value, teacher[name]) for name, value in model.state_dict().items())
     assert not list(tmp_path.glob("*.checkpoint.safetensors"))
-    assert trace.bits.weights == measure.quantized.block_bits == bits
+    assert trace.bits == measure.quantized.bit_settings == by_block(bits)
     assert not any(layer.learning for layer in measure.quantized.layers.values())
 
 
@@ -132,8 +133,8 @@ def test_codes_compute_what_was_learnt(model: EarlyExitModel, tmp_path: Path, mo
         seen.append(stage_loss(measure, images, targets))
 
     monkeypatch.setattr(recovery_module, "finish_learning", spy)
-    measure.quantized.set_block_bits(BITS)
-    make_recovery(model, tmp_path)(measure.quantized, BITS, MASS, 5)
+    set_weights(measure.quantized, BITS)
+    make_recovery(model, tmp_path)(measure.quantized, by_block(BITS), MASS, 5)
     assert seen[1] == pytest.approx(seen[0], rel=1e-3)
 
 
@@ -141,14 +142,14 @@ def test_codes_compute_what_was_learnt(model: EarlyExitModel, tmp_path: Path, mo
 def test_steps_of_grids(model: EarlyExitModel, tmp_path: Path, learn_steps: bool) -> None:
     measure = make_measure(model)
     quantized = measure.quantized
-    quantized.set_block_bits(BITS)
+    set_weights(quantized, BITS)
 
     def scales() -> list[torch.Tensor]:
         found = [layer.state().scale.clone() for layer in quantized.layers.values()]  # type: ignore[union-attr]
         return found + [layer.input.scale.clone() for layer in quantized.layers.values() if layer.input is not None]
 
     before = scales()
-    make_recovery(model, tmp_path, learn_steps=learn_steps)(quantized, BITS, MASS, 4)
+    make_recovery(model, tmp_path, learn_steps=learn_steps)(quantized, by_block(BITS), MASS, 4)
     moved = [not torch.equal(one, two) for one, two in zip(before, scales(), strict=True)]
     assert all(moved) if learn_steps else not any(moved)
 
@@ -168,7 +169,7 @@ def test_equal_trainings_end_alike(model: EarlyExitModel, tmp_path: Path) -> Non
     found = []
     for name in ("one", "two"):
         measure = make_measure(model)
-        measure.quantized.set_block_bits(BITS)
-        make_recovery(model, tmp_path / name, ema=0.9)(measure.quantized, BITS, MASS, 3)
+        set_weights(measure.quantized, BITS)
+        make_recovery(model, tmp_path / name, ema=0.9)(measure.quantized, by_block(BITS), MASS, 3)
         found.append({key: value.clone() for key, value in measure.model.state_dict().items()})
     assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())

@@ -23,6 +23,7 @@ from maqee.training.ema import Ema
 from maqee.training.optimizer import make_optimizer
 from maqee.training.recipe import AugmentSection
 from tests.compression.makers import TASK, batches_of, digits, make_measure
+from tests.helpers import by_block, set_weights
 
 pytestmark = pytest.mark.trains
 
@@ -46,7 +47,7 @@ class Case:
 
     def __init__(self, model: EarlyExitModel) -> None:
         self.measure: ModelMeasure = make_measure(model)
-        self.measure.quantized.set_block_bits(BITS)
+        set_weights(self.measure.quantized, BITS)
         [(self.images, self.targets)] = batches_of(digits("train", 20), model, 20)
         with torch.no_grad():
             self.wanted = model.forward_all(self.images).outputs
@@ -166,7 +167,7 @@ def test_the_teacher_sees_the_same_mixed_images_undisturbed(
     monkeypatch.setattr(measure.model, "forward_all", learn)
     model.train()  # whoever made the teacher may have left it so
     mixed = AugmentSection(flip=True, mixup=0.4, cutmix=1.0)
-    make_recovery(model, tmp_path, drop_path=0.25, augment=mixed)(measure.quantized, (4, 4, 4, 4), MASS, 3)
+    make_recovery(model, tmp_path, drop_path=0.25, augment=mixed)(measure.quantized, by_block((4, 4, 4, 4)), MASS, 3)
     assert len(seen) == 3
     assert all(one is other for one, other in seen)
     for network in (model, measure.model):
@@ -197,9 +198,9 @@ def test_averages_are_what_codes_are_made_from(
     monkeypatch.setattr(training_loop, "Ema", Recorded)
     measure = make_measure(model, method="erq")
     quantized = measure.quantized
-    quantized.set_block_bits(BITS)
+    set_weights(quantized, BITS)
     fitted = {name: value.clone() for name, value in quantized.model.state_dict().items()}
-    make_recovery(model, tmp_path, ema=0.3)(quantized, BITS, MASS, 5)
+    make_recovery(model, tmp_path, ema=0.3)(quantized, by_block(BITS), MASS, 5)
     assert len(kept) == 6
     expected = {name: value.clone() for name, value in kept[0].items()}
     for n, now in enumerate(kept[1:]):  # the decay is min(0.3, (1 + n) / (10 + n)): 0.1, 2/11, 3/12, 4/13, 0.3
@@ -212,16 +213,18 @@ def test_averages_are_what_codes_are_made_from(
     for name, layer in quantized.layers.items():
         state = layer.state()
         assert state is not None
-        place = f"{name}.states.{state.bits}"
+        place = f"{name}.fitted.4.states.{state.bits}"
         torch.testing.assert_close(layer.inner.weight.detach(), expected[f"{name}.inner.weight"])
         torch.testing.assert_close(state.bias, expected[f"{name}.inner.bias"])
         torch.testing.assert_close(state.scale, step_of(f"{place}.scale", f"{place}.gain"))
         assert torch.equal(state.codes, state.grid().codes(layer.rows).to(torch.uint8))
         assert not torch.equal(state.scale, fitted[f"{place}.scale"])
         if layer.input is not None and layer.input.kind == "uniform":
-            torch.testing.assert_close(layer.input.scale, step_of(f"{name}.input.scale", f"{name}.input.gain"))
+            torch.testing.assert_close(
+                layer.input.scale, step_of(f"{name}.fitted.4.input.scale", f"{name}.fitted.4.input.gain")
+            )
     operands = [
-        (f"{name}.grids.{key}", grid) for name, a in quantized.attends.items() for key, grid in a.all_grids().items()
+        (f"{name}.fitted.4.{key}", grid) for name, a in quantized.attends.items() for key, grid in a.all_grids().items()
     ]
     uniform = [(place, grid) for place, grid in operands if grid.kind == "uniform"]
     assert len(uniform) >= 3 * len(quantized.attends) > 0
@@ -246,8 +249,8 @@ def test_steps_of_grids_have_their_own_rate(
 
     monkeypatch.setattr(training_loop, "make_optimizer", spy)
     measure = make_measure(model)
-    measure.quantized.set_block_bits(BITS)
-    make_recovery(model, tmp_path, lr=1e-3, step_lr=4.0)(measure.quantized, BITS, MASS, 1)
+    set_weights(measure.quantized, BITS)
+    make_recovery(model, tmp_path, lr=1e-3, step_lr=4.0)(measure.quantized, by_block(BITS), MASS, 1)
     steps = {name for name in peaks if name.endswith(".gain")}
     assert len(steps) > len(measure.quantized.layers)  # of weights and of inputs
     assert {peaks[name] for name in steps} == {4e-3}

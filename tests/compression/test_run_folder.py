@@ -24,7 +24,7 @@ from maqee.quant.artifact import save_quantized
 from maqee.runs import is_compressed
 from maqee.runtime import ReadyModel, load
 from tests.compression.makers import digits, quick_options
-from tests.helpers import parting_thresholds
+from tests.helpers import parting_thresholds, set_weights
 
 pytestmark = pytest.mark.trains
 
@@ -37,12 +37,12 @@ def done(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     out = tmp_path_factory.mktemp("runs") / "compressed"
     options, how = quick_options(method="erq"), SearchOptions(max_swaps=0)
     found = compress(model_folder, data="digits", search_options=how, options=options, out=out, device="cpu")
-    found.quantized.set_block_bits(BITS)
+    set_weights(found.quantized, BITS)
     images, _ = next(eval_batches(digits("test"), found.model.backbone.preprocessing, 100))
     with torch.inference_mode():
         outputs = found.model.forward_all(images).outputs[:-1]
     thresholds = parting_thresholds(torch.stack([found.model.confidence(output) for output in outputs], dim=1))
-    plan = replace(found.plan, bits=BITS, thresholds=thresholds, history=())
+    plan = replace(found.plan, bits=found.quantized.bit_settings, thresholds=thresholds, history=())
     save_quantized(found.quantized, out)
     plan.save(out / "plan.json")
     return out, found.with_plan(plan)
@@ -93,8 +93,8 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda folder: (folder / "plan.json").write_text("{"), "not valid JSON"),
         (lambda folder: (folder / "plan.json").write_text("{}"), "plan.json"),
         (lambda folder: change_json(folder / "plan.json", lambda v: v.update(version=9)), "version"),
-        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"].reverse()), "copy it again"),
-        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"].pop()), "plan.json|bits"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"]["blocks"].reverse()), "copy it again"),
+        (lambda folder: change_json(folder / "plan.json", lambda v: v["bits"]["blocks"].pop()), "plan.json|bits"),
         (lambda folder: change_json(folder / "plan.json", lambda v: v.update(exit_blocks=[1, 3])), "belong together"),
         (lambda folder: change_json(folder / "plan.json", lambda v: v.update(thresholds=[0.5])), "thresholds"),
         (lambda folder: change_json(folder / "plan.json", lambda v: v.update(task="poetry")), "poetry"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.tensors import read_tensors_and_metadata, write_tensors
+from maqee.widths import BitSettings, BlockWidths
+from tests.helpers import set_weights
 from tests.quant.makers import pictures, quantized
 
 pytestmark = pytest.mark.trains
@@ -51,7 +55,7 @@ def test_there_and_back(method: str, tmp_path: Path) -> None:
         states.append(state_of(model))
         answers.append({bits: at(model, bits) for bits in (3, 4, 5)})
         save_snapshot(model, tmp_path / f"{number}.safetensors")
-        model.set_block_bits((4, 4, 4, 4))
+        set_weights(model, (4, 4, 4, 4))
         step(model)
     for number in (1, 0, 2):
         load_snapshot(model, tmp_path / f"{number}.safetensors")
@@ -65,8 +69,53 @@ def test_there_and_back(method: str, tmp_path: Path) -> None:
 
 
 def at(model: QuantizedModel, bits: int) -> Tensor:
-    model.set_block_bits((bits,) * 4)
+    set_weights(model, (bits,) * 4)
     return outputs(model)
+
+
+PAIRS: dict[str, Any] = {"widths": (3, 5), "act_widths": (3, 6), "switched": ("block", "merge")}
+
+
+def allocations(depth: int) -> list[BitSettings]:
+    """Uniform ones, and one whose layers differ."""
+    mixed = BlockWidths(qkv=(3, 6), attention=(3, 3), projection=(5, 3), fc1=(4, 4), fc2=(3, 6))
+    uniform = [BitSettings.uniform(weights, acts, depth) for weights, acts in ((4, 4), (3, 6), (5, 3))]
+    return [replace(uniform[0], blocks=(mixed,) * depth), *uniform]
+
+
+def at_widths(model: QuantizedModel, bits: BitSettings) -> Tensor:
+    model.set_widths(bits)
+    return outputs(model)
+
+
+@pytest.mark.parametrize(
+    ("preset", "method"), [("test-vit", "repq"), ("test-vit", "erq"), ("test-vit", "mptq"), ("test-swin", "erq")]
+)
+def test_mixed_widths_there_and_back(preset: str, method: str, tmp_path: Path) -> None:
+    """Whatever widths are in use when a snapshot is taken or brought back: everything that was fitted is as it was."""
+    model = quantized(preset, method, exits="mlp", **PAIRS)
+    every = allocations(model.depth)
+    answers = []
+    for number in range(3):  # untrained, trained once, trained twice
+        answers.append([at_widths(model, bits) for bits in every])
+        model.set_widths(every[number])
+        save_snapshot(model, tmp_path / f"{number}.safetensors")
+        model.set_widths(every[0])
+        step(model)
+    for in_use in every:
+        for number in (1, 0, 2, 0):
+            model.set_widths(in_use)
+            load_snapshot(model, tmp_path / f"{number}.safetensors")
+            assert model.bit_settings.blocks == in_use.blocks
+            assert torch.equal(outputs(model), answers[number][every.index(in_use)])
+            for bits, answer in zip(every, answers[number], strict=True):
+                assert torch.equal(at_widths(model, bits), answer)
+    fresh = quantized(preset, method, exits="mlp", **PAIRS)  # as another process has it
+    for number in (2, 0):
+        load_snapshot(fresh, tmp_path / f"{number}.safetensors")
+        assert all(
+            torch.equal(at_widths(fresh, bits), answer) for bits, answer in zip(every, answers[number], strict=True)
+        )
 
 
 def test_two_processes_train_alike(tmp_path: Path) -> None:
@@ -83,9 +132,9 @@ def test_two_processes_train_alike(tmp_path: Path) -> None:
 def test_bits_in_use_stay(tmp_path: Path) -> None:
     model = quantized(exits="mlp", widths=(3, 5))
     save_snapshot(model, tmp_path / "kept.safetensors")
-    model.set_block_bits((3, 4, 5, 4))
+    set_weights(model, (3, 4, 5, 4))
     load_snapshot(model, tmp_path / "kept.safetensors")
-    assert model.block_bits == (3, 4, 5, 4)
+    assert model.bit_settings.block_weights == (3, 4, 5, 4)
 
 
 def test_in_the_middle_of_training(tmp_path: Path) -> None:

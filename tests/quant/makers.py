@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maqee.exits import add_exits
 from maqee.models import load_backbone
@@ -32,6 +32,13 @@ def quantized(
     return quantize(randomize(network), pictures(), method, QuantSettings(**wanted))
 
 
+def layer_behind(norm: nn.LayerNorm, inner: nn.Linear) -> QuantLayer:
+    """A layer that a norm feeds."""
+    layer = QuantLayer(inner, "layer")
+    layer.norm = (norm,)
+    return layer
+
+
 def two_groups(layer: QuantLayer, bits: int = 4) -> WeightState:
     """Weights of a layer with every third column in a group of its own."""
     rows = layer.rows.detach()
@@ -54,6 +61,6 @@ def give_twin_grids(model: QuantizedModel) -> None:
     """Twin grids behind every GELU and softmax."""
     for name, layer in model.layers.items():
         if name.endswith("fc2"):
-            layer.input = GridModule(TwinGrid(4, torch.tensor(0.02), torch.tensor(0.16), signed=True))
+            layer.set_input(GridModule(TwinGrid(4, torch.tensor(0.02), torch.tensor(0.16), signed=True)))
     for attend in model.attends.values():
         attend.grids["p"] = GridModule(TwinGrid(4, torch.tensor(2.0**-6), torch.tensor(2.0**-3), signed=False))

@@ -14,7 +14,7 @@ from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.erq import LAMBDA, PATCH_FACTOR, input_rows, outlier_columns
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, quantile_grid
-from maqee.quant.regression import Moments, round_and_compensate
+from maqee.quant.regression import Moments, Ridge, halves, round_and_compensate
 from tests.helpers import max_difference, randomize
 from tests.quant.makers import pictures
 
@@ -42,6 +42,13 @@ def first_step(model: nn.Module, layer: QuantLayer, x: Tensor, lam: float) -> tu
     missing = (exact - rounded) @ rows.t()
     delta = torch.linalg.inv(a.t() @ a + lam * torch.eye(a.shape[1]).double()) @ a.t() @ missing
     return rows + delta[:-1].t(), bias + delta[-1]
+
+
+def second_step(x: Tensor, rows: Tensor, bias: Tensor, grid: UniformGrid, lam: float, refine: bool) -> list[Tensor]:
+    """Wqer: codes and bias."""
+    moments = Moments.of(x)
+    steps = halves(moments, Ridge(moments.gram, lam), rows.dtype, refine)
+    return list(round_and_compensate(steps, rows, bias, [grid])[0])
 
 
 def output_error(quantized: QuantizedModel, model: nn.Module) -> float:
@@ -77,8 +84,7 @@ def test_both_steps_of_the_first_version() -> None:
         for bits in (3, 4):
             latent = layer.rows.detach()
             grid = quantile_grid(latent, bits, ERQ_WEIGHT_QUANTILES)
-            moments = Moments.of(rounded, rounded)
-            codes, shift = round_and_compensate(moments, latent, layer.inner.bias.detach(), grid, LAMBDA)
+            codes, shift = second_step(rounded, latent, layer.inner.bias.detach(), grid, LAMBDA, refine=True)
             layer.set_bits(bits)
             state = layer.state()
             assert state is not None
@@ -130,7 +136,7 @@ def test_patch_and_classifier() -> None:
     rows, x = patch.rows.detach(), input_rows(patch, IMAGES)
     grid = quantile_grid(rows, 4, ERQ_WEIGHT_QUANTILES)
     bias = source.bias.detach()  # type: ignore[operator]
-    codes, _ = round_and_compensate(Moments.of(x, x), rows, bias, grid, PATCH_FACTOR * LAMBDA, refine=False)
+    codes, _ = second_step(x, rows, bias, grid, PATCH_FACTOR * LAMBDA, refine=False)
     state = patch.state()
     assert state is not None
     torch.testing.assert_close(state.values(), grid.values(codes))

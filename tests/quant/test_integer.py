@@ -103,7 +103,7 @@ def layer_of(inner: nn.Linear | nn.Conv2d, grid: Grid, bits: int = 4) -> QuantLa
     rows = layer.rows.detach()
     layer.add_state(rounded_state(rows, minmax_grid(rows, bits), None, inner.bias))
     layer.set_bits(bits)
-    layer.input = GridModule(grid)
+    layer.set_input(GridModule(grid))
     return layer
 
 
@@ -285,6 +285,6 @@ def test_what_cannot_be_executed() -> None:
     with pytest.raises(MaqeeError, match=r"blocks\.1\.mlp\.fc1 is learning"), execute_integers(model):
         pass
     layer.learning = False
-    layer.input = GridModule(UniformGrid(4, torch.rand(32) + 1, torch.zeros(32)))
+    layer.set_input(GridModule(UniformGrid(4, torch.rand(32) + 1, torch.zeros(32))))
     with pytest.raises(MaqeeError, match="a grid for each channel"), execute_integers(model):
         pass

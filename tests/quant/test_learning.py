@@ -16,7 +16,7 @@ from maqee.quant.coded import GAIN_RATE, GridModule
 from maqee.quant.grids import UniformGrid, learnable, straight_through
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
-from tests.helpers import max_difference
+from tests.helpers import max_difference, set_weights
 from tests.quant.makers import pictures, quantized
 
 pytestmark = pytest.mark.trains
@@ -141,7 +141,7 @@ def test_a_gain_learns_in_proportion() -> None:
 @pytest.mark.parametrize("learn_steps", [True, False])
 def test_start_and_finish_change_nothing(method: str, learn_steps: bool) -> None:
     model = quantized(method=method, exits="lgvit", widths=(3, 5))
-    model.set_block_bits((3, 4, 5, 4))
+    set_weights(model, (3, 4, 5, 4))
     before = Recorded(model)
     codes = {name: layer.state().codes for name, layer in model.layers.items()}  # type: ignore[union-attr]
     start_learning(model, learn_steps)
@@ -150,7 +150,7 @@ def test_start_and_finish_change_nothing(method: str, learn_steps: bool) -> None
     finish_learning(model)
     assert not any(layer.learning for layer in model.layers.values())
     assert all(layer.trained for layer in model.layers.values())
-    assert model.block_bits == (3, 4, 5, 4)
+    assert model.bit_settings.block_weights == (3, 4, 5, 4)
     for name, layer in model.layers.items():
         assert torch.equal(layer.state().codes, codes[name]), name  # type: ignore[union-attr]
     before.check_again()
@@ -173,7 +173,7 @@ def scales_of(model: QuantizedModel) -> dict[str, Tensor]:
     return {
         name: value.clone()
         for name, value in model.model.state_dict().items()
-        if name.endswith((".4.scale", "input.scale")) or ".grids." in name
+        if name.endswith((".4.scale", "input.scale")) or ".attend.fitted." in name
     }
 
 
@@ -198,7 +198,7 @@ def test_steps_of_uniform_grids_learn() -> None:
     moved = {name for name, value in before.items() if not torch.equal(after[name], value)}
     assert {name for name in before if "input" in name} <= moved
     assert any("states" in name for name in moved)
-    assert not any("grids.p" in name for name in moved)  # logarithmic
+    assert not any(".attend.fitted.4.p." in name for name in moved)  # logarithmic
     assert all((value > 0).all() for value in after.values())
 
 

@@ -30,7 +30,7 @@ def quantized(inner: nn.Linear | nn.Conv2d, *widths: int, x: Tensor | None = Non
         rows = layer.rows.detach()
         layer.add_state(rounded_state(rows, minmax_grid(rows, bits), None, inner.bias))
     if x is not None:
-        layer.input = GridModule(grid_of(x, act_bits))
+        layer.set_input(GridModule(grid_of(x, act_bits)))
     return layer
 
 
@@ -154,8 +154,9 @@ def test_copies_and_state_dicts_hold_everything() -> None:
     layer.set_bits(4)
     twin = copy.deepcopy(layer)
     assert torch.equal(twin(x), layer(x))
-    names = set(layer.state_dict())
-    assert {"inner.weight", "input.scale", "states.3.codes", "states.4.zero", "states.4.bias"} <= names
+    names, place = set(layer.state_dict()), "fitted.None"
+    assert {"inner.weight", f"{place}.input.scale", f"{place}.states.3.stored"} <= names
+    assert {f"{place}.states.4.zero", f"{place}.states.4.bias"} <= names
     assert twin.states["4"] is not layer.states["4"]
 
 
@@ -344,5 +345,5 @@ def test_learning_starts_from_the_fitted_weights() -> None:
 def test_states_are_compact() -> None:
     state = rounded_state(torch.randn(4, 8), minmax_grid(torch.randn(4, 8), 4), None, torch.zeros(4))
     assert isinstance(state, WeightState)
-    assert sum(buffer.numel() for name, buffer in state.named_buffers() if name == "codes") == 32
+    assert state.stored.numel() == 16  # two to a byte
     assert F.one_hot(state.codes.long(), 16).sum() == 32

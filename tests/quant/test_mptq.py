@@ -13,10 +13,9 @@ from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantSettings, quantize
 from maqee.quant.grids import TwinGrid, UniformGrid
-from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.mptq import centred_grid, gelu_grid, probability_grid, shift_and_scale
 from tests.helpers import max_difference, randomize
-from tests.quant.makers import pictures
+from tests.quant.makers import layer_behind, pictures
 
 
 def test_shift_and_scale_by_hand() -> None:
@@ -29,7 +28,7 @@ def test_shift_and_scale_by_hand() -> None:
     with torch.no_grad():
         inner.weight.copy_(torch.tensor([[1.0, 4.0], [-0.5, 2.0]]))
         inner.bias.copy_(torch.tensor([1.0, 0.0]))
-    shift_and_scale(QuantLayer(inner, "layer"), norm, torch.tensor([0.0, -3.0]), torch.tensor([8.0, -1.0]))
+    shift_and_scale(layer_behind(norm, inner), norm, torch.tensor([0.0, -3.0]), torch.tensor([8.0, -1.0]))
     torch.testing.assert_close(norm.weight.data, torch.tensor([0.5, 2.0]))
     torch.testing.assert_close(norm.bias.data, torch.tensor([-2.0, 4.0]))
     torch.testing.assert_close(inner.weight.data, torch.tensor([[2.0, 2.0], [-1.0, 1.0]]))
@@ -46,7 +45,7 @@ def test_the_float_function_stays_the_same(width: int, bias: bool, seed: int) ->
         norm.weight.copy_(torch.rand(width) + 0.5)
         norm.bias.copy_(3 * torch.randn(width))
         before, fed = inner(norm(x)), norm(x)
-        shift_and_scale(QuantLayer(inner, "layer"), norm, fed.amin(dim=0), fed.amax(dim=0))
+        shift_and_scale(layer_behind(norm, inner), norm, fed.amin(dim=0), fed.amax(dim=0))
         torch.testing.assert_close(inner(norm(x)), before)
         centred = norm(x)
     if width > 1:  # a single channel is always 0 behind its norm

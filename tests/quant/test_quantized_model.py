@@ -18,7 +18,7 @@ from maqee.models.load import build_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
 from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
-from tests.helpers import randomize
+from tests.helpers import by_block, randomize, set_weights
 from tests.quant.test_places import FAMILIES, LGVIT, VIT_EE
 
 METHODS = methods.names()
@@ -86,7 +86,7 @@ def test_eight_bits_are_close_and_four_are_four(family: str, method: str) -> Non
         assert (rows[place.name].grid == "float") == (expected == "float")
         module = far.model.get_submodule(place.name)
         assert isinstance(module, QuantLayer | QuantAttend) == (expected != "float")
-    assert far.block_bits == (4,) * far.depth
+    assert far.bit_settings.block_weights == (4,) * far.depth
 
 
 @pytest.mark.slow
@@ -138,18 +138,18 @@ def test_widths_are_fitted_together_and_switched_apart(method: str) -> None:
     states = {name: dict(layer.states.items()) for name, layer in quantized.layers.items()}
     assert all(set(found) == {"3", "4", "6"} for found in states.values())
     quantized.set_bits(2, 6)
-    assert quantized.block_bits == (4, 6, 4, 4)
+    assert quantized.bit_settings.block_weights == (4, 6, 4, 4)
     assert not torch.equal(outputs(quantized.model, x)[0], first)
     for name, layer in quantized.layers.items():
         assert layer.bits == (6 if quantized.places[name].block == 2 else 4)
         assert all(layer.states[key] is state for key, state in states[name].items())
     assert {row.asked for row in quantized.table() if row.layer == "blocks.1.mlp.fc1"} == {"6/4"}
     quantized.check_applied()
-    quantized.set_block_bits((4, 4, 4, 4))
+    set_weights(quantized, (4, 4, 4, 4))
     assert torch.equal(outputs(quantized.model, x)[0], first)
-    quantized.set_block_bits((3, 3, 3, 3))
+    set_weights(quantized, (3, 3, 3, 3))
     [coarse] = outputs(quantized.model, x)
-    quantized.set_block_bits((6, 6, 6, 6))
+    set_weights(quantized, (6, 6, 6, 6))
     [fine] = outputs(quantized.model, x)
     [exact] = outputs(model, x)
     assert decibels(fine, exact) > decibels(coarse, exact)
@@ -235,7 +235,7 @@ def test_an_override_that_matches_nothing() -> None:
 
 
 def test_all_or_none_in_a_block(fitted: QuantizedModel) -> None:
-    layers = fitted.block_layers(2)
+    layers = [layer for layer in fitted.block_modules(2) if isinstance(layer, QuantLayer)]
     kept = layers[-1].states["5"]
     del layers[-1].states["5"]
     try:
@@ -243,8 +243,8 @@ def test_all_or_none_in_a_block(fitted: QuantizedModel) -> None:
             fitted.set_bits(2, 5)
         assert {layer.bits for layer in layers} == {4}
         with pytest.raises(MaqeeError, match="no weights at 5 bits"):
-            fitted.set_block_bits((3, 5, 3, 3))
-        assert fitted.block_bits == (4, 4, 4, 4)
+            set_weights(fitted, (3, 5, 3, 3))
+        assert fitted.bit_settings.block_weights == (4, 4, 4, 4)
     finally:
         layers[-1].states["5"] = kept
 
@@ -256,16 +256,16 @@ def test_no_such_block(fitted: QuantizedModel, block: int) -> None:
 
 
 def test_wrong_number_of_widths(fitted: QuantizedModel) -> None:
-    with pytest.raises(MaqeeError, match="There are 3 bit-widths for 4 blocks"):
-        fitted.set_block_bits((4, 4, 4))
+    with pytest.raises(MaqeeError, match="There are widths for 3 blocks, and the model has 4"):
+        fitted.set_widths(by_block((4, 4, 4)))
 
 
 def test_a_block_of_two_widths_has_no_width(fitted: QuantizedModel) -> None:
-    layer = fitted.block_layers(1)[0]
+    layer = fitted.layers["blocks.0.attn.qkv"]
     layer.set_bits(3)
     try:
-        with pytest.raises(MaqeeError, match="Block 1 has no single width"):
-            _ = fitted.block_bits
+        with pytest.raises(MaqeeError, match="Block 1 has no single weight width"):
+            _ = fitted.bit_settings.block_weights
     finally:
         layer.set_bits(4)
 
@@ -305,11 +305,11 @@ def lazy(quantized: QuantizedModel, calibration: Tensor, skip: str) -> None:
     if skip == "weights":
         quantized.layers["blocks.0.mlp.fc1"].set_bits(None)
     elif skip == "input":
-        quantized.layers["blocks.0.mlp.fc1"].input = None
+        quantized.layers["blocks.0.mlp.fc1"].set_input(None)
     elif skip == "operand":
         del quantized.attends["blocks.0.attn.attend"].grids["p"]
     elif skip == "attention":
-        quantized.attends["blocks.0.attn.attend"].grids = nn.ModuleDict()
+        quantized.attends["blocks.0.attn.attend"].grids.clear()
     elif skip == "width":
         del quantized.layers["blocks.0.mlp.fc1"].states["6"]
 
@@ -321,7 +321,7 @@ def lazy(quantized: QuantizedModel, calibration: Tensor, skip: str) -> None:
         ("input", r"blocks\.0\.mlp\.fc1 was to get 4/4 bits and got 4/float"),
         ("operand", r"blocks\.0\.attn\.attend was to get 4x4 bits and got 4x4/float"),
         ("attention", r"blocks\.0\.attn\.attend was to get 4x4 bits and got float"),
-        ("width", r"blocks\.0\.mlp\.fc1 was to be fitted at 6 bits as well: lazy cannot do that"),
+        ("width", r"blocks\.0\.mlp\.fc1 has no weights at 6 bits"),
     ],
 )
 def test_what_was_asked_and_not_done_is_an_error(skip: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,18 +9,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from maqee.errors import MaqeeError
-from maqee.quant.grids import grid_from_range
+from maqee.quant.grids import LogSqrt2Grid, UniformGrid, grid_from_range
 from maqee.quant.ranges import (
     ERQ_WEIGHT_QUANTILES,
     REPQ_QUANTILES,
     check_finite,
     log_sqrt2_grid,
+    log_sqrt2_grids,
     mean_error,
     minmax,
     minmax_grid,
     quantile_grid,
+    quantile_grids,
     quantile_range,
 )
+from maqee.quant.squared_errors import log_errors, uniform_errors
 
 
 @settings(max_examples=40)
@@ -118,3 +121,34 @@ def test_numbers_that_are_none_are_named(bad: float) -> None:
     with pytest.raises(MaqeeError, match=r"The weight of blocks\.3 holds 1 values that are not finite"):
         check_finite(x, "The weight of blocks.3")
     assert check_finite(torch.ones(2), "x").sum() == 2
+
+
+@settings(max_examples=30)
+@given(count=st.integers(1, 400), rows=st.integers(1, 5), seed=st.integers(0, 999))
+def test_several_widths_get_what_each_would_get_alone(count: int, rows: int, seed: int) -> None:
+    x = torch.randn(rows, count, generator=torch.Generator().manual_seed(seed)) ** 3
+    for bits, grid in zip((3, 4, 8), quantile_grids(x, (3, 4, 8)), strict=True):
+        alone = quantile_grid(x, bits)
+        assert grid.bits == bits
+        assert torch.equal(grid.scale, alone.scale)
+        assert torch.equal(grid.zero, alone.zero)
+    p = torch.softmax(x, dim=1)
+    for bits, log_grid in zip((3, 4, 8), log_sqrt2_grids(p, (3, 4, 8)), strict=True):
+        assert torch.equal(log_grid.scale, log_sqrt2_grid(p, bits).scale)
+
+
+@pytest.mark.parametrize("shape", [(1, 200_000), (70, 1500), (3, 5)], ids=str)
+def test_errors_of_many_candidates_are_those_of_each(shape: tuple[int, int]) -> None:
+    rows = torch.rand(shape, generator=torch.Generator().manual_seed(3))
+    rows[:, 0] = 0.0
+    ends = torch.tensor([0.3, 0.8, 1.0])[:, None, None].expand(3, shape[0], 1)
+    every = grid_from_range(-ends / 3, ends, 4)
+    found = uniform_errors(rows, every) / shape[1]
+    for number in range(3):
+        plain = mean_error(UniformGrid(4, every.scale[number], every.zero[number]), rows)
+        torch.testing.assert_close(found[number], plain, rtol=1e-5, atol=1e-9)
+    logarithmic = log_errors(rows, ends, (2, 4)) / shape[1]
+    for index, bits in enumerate((2, 4)):
+        for number in range(3):
+            plain = mean_error(LogSqrt2Grid(bits, ends[number]), rows)
+            torch.testing.assert_close(logarithmic[index, number], plain, rtol=1e-5, atol=1e-9)

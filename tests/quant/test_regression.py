@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.quant.grids import UniformGrid
+from maqee.quant import refinement
+from maqee.quant.grids import UniformGrid, grid_from_range
 from maqee.quant.ranges import minmax_grid
-from maqee.quant.regression import Moments, columns_of, refine_rounding, ridge_update, round_and_compensate, solve_ridge
+from maqee.quant.refinement import refine_rounding, refine_roundings
+from maqee.quant.regression import (
+    Moments,
+    Ridge,
+    columns_of,
+    halves,
+    missing_output,
+    ridge_update,
+    round_and_compensate,
+)
 
 Matrix = NDArray[np.float64]
 
@@ -33,6 +43,21 @@ def weights(out: int, width: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def with_ones(x: Tensor) -> Matrix:
     return np.hstack([x.numpy(), np.ones((len(x), 1))])
+
+
+def updated(x: Tensor, rounded: Tensor, weight: Tensor, lam: float) -> tuple[Tensor, Tensor]:
+    """The first step from rows."""
+    ridge = Ridge(Moments.of(rounded).gram, lam)
+    return ridge_update(ridge, missing_output(x, rounded, weight), weight.dtype)
+
+
+def compensated(
+    x: Tensor, weight: Tensor, bias: Tensor, grids: list[UniformGrid], lam: float, refine: bool = True
+) -> list[tuple[Tensor, Tensor]]:
+    """The second step from rows."""
+    moments = Moments.of(x)
+    steps = halves(moments, Ridge(moments.gram, lam), weight.dtype, refine)
+    return round_and_compensate(steps, weight, bias, grids)
 
 
 def slow_refinement(weight: Matrix, steps: Matrix, zeros: Matrix, top: int, moment: Matrix) -> Matrix:
@@ -87,15 +112,21 @@ def slow_compensation(
 
 
 @settings(max_examples=25)
-@given(rows=st.integers(3, 30), width=st.integers(1, 8), lam=st.floats(0.01, 100), seed=st.integers(0, 999))
-def test_ridge_update_is_the_direct_formula(rows: int, width: int, lam: float, seed: int) -> None:
+@given(
+    rows=st.integers(3, 30),
+    width=st.integers(1, 8),
+    out=st.integers(1, 5),
+    lam=st.floats(0.01, 100),
+    seed=st.integers(0, 999),
+)
+def test_ridge_update_is_the_direct_formula(rows: int, width: int, out: int, lam: float, seed: int) -> None:
     x = inputs(rows, width, seed)
     rounded = (4 * x).round() / 4
-    weight, bias = weights(3, width, seed)
+    weight, bias = weights(out, width, seed)
     a, both = with_ones(rounded), np.hstack([weight.numpy(), bias.numpy()[:, None]])
     missing = with_ones(x) @ both.T - a @ both.T
     delta = np.linalg.inv(a.T @ a + lam * np.eye(width + 1)) @ a.T @ missing
-    weight_change, bias_change = ridge_update(Moments.of(x, rounded), weight, lam)
+    weight_change, bias_change = updated(x, rounded, weight, lam)
     np.testing.assert_allclose(weight_change, delta[:-1].T, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(bias_change, delta[-1], rtol=1e-7, atol=1e-9)
 
@@ -106,14 +137,14 @@ def test_ridge_update_by_hand() -> None:
     Missing are 2 (0.5, -0.5) = (1, -1); with w + b = 1 and 3 w + b = -1: w = -1, b = 2.
     """
     x, rounded = torch.tensor([[1.5], [2.5]]).double(), torch.tensor([[1.0], [3.0]]).double()
-    weight, bias = ridge_update(Moments.of(x, rounded), torch.tensor([[2.0]]).double(), 0.0)
+    weight, bias = updated(x, rounded, torch.tensor([[2.0]]).double(), 0.0)
     assert float(weight) == pytest.approx(-1.0)
     assert float(bias) == pytest.approx(2.0)
 
 
 def test_no_error_needs_no_update() -> None:
     x = inputs(20, 4, 0)
-    weight, bias = ridge_update(Moments.of(x, x), weights(3, 4, 0)[0], 1.0)
+    weight, bias = updated(x, x, weights(3, 4, 0)[0], 1.0)
     assert not weight.any()
     assert not bias.any()
 
@@ -122,7 +153,7 @@ def test_an_update_lowers_the_error_of_the_output() -> None:
     x = inputs(200, 6, 1)
     rounded = x.round()
     weight, _ = weights(4, 6, 1)
-    change, shift = ridge_update(Moments.of(x, rounded), weight, 0.1)
+    change, shift = updated(x, rounded, weight, 0.1)
     before = (rounded - x) @ weight.t()
     after = rounded @ (weight + change).t() + shift - x @ weight.t()
     assert float(after.square().mean()) < 0.95 * float(before.square().mean())
@@ -134,15 +165,34 @@ def test_second_moment(columns: slice) -> None:
     part = with_ones(x)[:, columns]
     mean = part.mean(axis=0)
     expected = np.outer(mean, mean) + np.atleast_2d(np.cov(part.T))
-    np.testing.assert_allclose(Moments.of(x, x).second_moment(columns), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(Moments.of(x).second_moment(columns), expected, rtol=1e-10, atol=1e-12)
+
+
+@settings(max_examples=30)
+@given(bits=st.integers(2, 8), rows=st.integers(1, 40), width=st.integers(1, 9), zero=st.integers(-300, 300))
+def test_moments_of_codes_are_those_of_values(bits: int, rows: int, width: int, zero: int) -> None:
+    codes = torch.randint(0, 2**bits, (rows, width), generator=torch.Generator().manual_seed(rows)).float()
+    grid = UniformGrid(bits, torch.tensor(0.37), torch.tensor(float(zero)))
+    found = Moments.of_codes(codes, grid)
+    values = (codes.double() - zero) * grid.scale.double()
+    assert found.rows == rows
+    torch.testing.assert_close(found.gram, Moments.of(values).gram, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_solve_ridge_leaves_the_matrix_alone(dtype: torch.dtype) -> None:
+def test_solving_leaves_the_matrix_alone(dtype: torch.dtype) -> None:
     gram, right = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=dtype), torch.tensor([[1.0], [2.0]]).double()
-    found = solve_ridge(gram, 1.0, right)
+    found = Ridge(gram, 1.0).solve(right)
     assert gram.tolist() == [[2.0, 1.0], [1.0, 3.0]]
     torch.testing.assert_close((gram.double() + torch.eye(2).double()) @ found, right)
+
+
+@pytest.mark.parametrize(("first", "middle"), [(0, 1), (0, 4), (2, 5), (6, 7)])
+def test_repairs_come_from_the_factor_of_the_whole(first: int, middle: int) -> None:
+    gram = Moments.of(inputs(30, 7, 3)).gram  # eight columns
+    now, later = slice(first, middle), slice(middle, 8)
+    expected = torch.linalg.solve(gram[later, later] + 2.5 * torch.eye(8 - middle).double(), gram[later, now])
+    torch.testing.assert_close(Ridge(gram, 2.5).repair(now, later), expected, rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=30)
@@ -163,7 +213,7 @@ def test_rounding_and_compensation_is_the_slow_one(
     if spread:  # a step of its own for every weight, as two groups of columns have
         factor = 1 + 0.3 * (torch.arange(width) % 3 == 0).double()
         grid = UniformGrid(bits, grid.scale * factor, grid.zero.expand(5, width))
-    codes, shift = round_and_compensate(Moments.of(x, x), weight, bias, grid, lam, refine)
+    [(codes, shift)] = compensated(x, weight, bias, [grid], lam, refine)
     values, expected = slow_compensation(x, weight, bias, grid, lam, refine)
     np.testing.assert_allclose(grid.values(codes), values, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(shift, expected, rtol=1e-6, atol=1e-8)
@@ -181,7 +231,8 @@ def test_compensation_lowers_the_error_of_the_output() -> None:
     nearest = error(grid(weight), bias)
     plain, refined = (
         error(grid.values(codes), shift)
-        for codes, shift in (round_and_compensate(Moments.of(x, x), weight, bias, grid, 1.0, r) for r in (False, True))
+        for refine in (False, True)
+        for codes, shift in compensated(x, weight, bias, [grid], 1.0, refine)
     )
     assert plain < 0.8 * nearest
     assert refined < 0.8 * nearest
@@ -192,7 +243,7 @@ def test_compensation_lowers_the_error_of_the_output() -> None:
 def test_refinement_never_raises_the_cost(width: int, bits: int, scale: float, seed: int) -> None:
     x = inputs(3 * width + 2, width, seed)
     weight = scale * weights(6, width, seed)[0]
-    grid, moment = minmax_grid(weight, bits), Moments.of(x, x).second_moment(slice(0, width))
+    grid, moment = minmax_grid(weight, bits), Moments.of(x).second_moment(slice(0, width))
     nearest, refined = grid.codes(weight), refine_rounding(weight, grid, moment)
 
     def cost(codes: Tensor) -> Tensor:
@@ -218,6 +269,37 @@ def test_independent_inputs_round_to_nearest() -> None:
     weight = weights(6, 5, 0)[0]
     grid = minmax_grid(weight, 3)
     assert torch.equal(refine_rounding(weight, grid, torch.eye(5).double()), grid.codes(weight))
+
+
+def test_several_grids_get_what_each_would_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, and with more rows than are refined at a time."""
+    monkeypatch.setattr(refinement, "CPU_BLOCK", 130 * 500)
+    x, (weight, bias) = inputs(500, 130, 6).float(), weights(1100, 130, 6)
+    weight, bias = weight.float(), bias.float()
+    grids = [minmax_grid(weight, bits) for bits in (3, 4, 6)]
+    moment = Moments.of(x).second_moment(slice(0, 130)).float()
+    for together, grid in zip(refine_roundings([weight] * 3, grids, moment), grids, strict=True):
+        assert torch.equal(together, refine_rounding(weight, grid, moment))
+        assert not torch.equal(together, grid.codes(weight))
+    for (codes, shift), grid in zip(compensated(x, weight, bias, grids, 10.0), grids, strict=True):
+        [(codes_alone, shift_alone)] = compensated(x, weight, bias, [grid], 10.0)
+        assert torch.equal(codes, codes_alone)
+        assert torch.equal(shift, shift_alone)
+
+
+@settings(max_examples=40)
+@given(width=st.integers(1, 12), out=st.integers(1, 12), bits=st.integers(2, 5), seed=st.integers(0, 999))
+def test_rows_that_are_done_wait_without_changing(width: int, out: int, bits: int, seed: int) -> None:
+    """Every row on its own, by trying, gives the same: it does not matter which others are still at it."""
+    x, weight = inputs(3 * width + 2, width, seed), weights(out, width, seed)[0]
+    grid = grid_from_range(torch.tensor([[-1.5]]).double().expand(out, 1), torch.tensor([[1.2]]).double(), bits)
+    moment = Moments.of(x).second_moment(slice(0, width))
+    found = grid.values(refine_rounding(weight, grid, moment)) - weight
+    zeros = grid.zero.expand(out, width).numpy()
+    for row in range(out):
+        steps = np.broadcast_to(grid.scale[row].numpy(), (width,))
+        expected = slow_refinement(weight[row].numpy(), steps, zeros[row], grid.top, moment.numpy())
+        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_columns_of_a_grid() -> None:

@@ -12,10 +12,10 @@ from maqee.models import load_backbone
 from maqee.quant import Bits, QuantSettings, quantize
 from maqee.quant.coded import GridModule
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid
-from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import by_channel, fit_input, reparameterize
 from maqee.quant.ranges import quantile_grid
 from tests.helpers import max_difference, randomize
+from tests.quant.makers import layer_behind
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -30,8 +30,8 @@ def test_by_hand() -> None:
     with torch.no_grad():
         inner.weight.copy_(torch.tensor([[1.0, 2.0]]))
         inner.bias.fill_(1.0)
-    layer = QuantLayer(inner, "layer")
-    layer.input = GridModule(UniformGrid(4, torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0])))
+    layer = layer_behind(norm, inner)
+    layer.set_input(GridModule(UniformGrid(4, torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0]))))
     reparameterize(layer, norm, integer_zeros=False)
     grid = layer.input.grid
     assert isinstance(grid, UniformGrid)
@@ -54,7 +54,7 @@ def test_the_float_function_stays_the_same(width: int, bits: int, bias: bool, in
         norm.weight.copy_(torch.rand(width) + 0.5)
         norm.bias.copy_(torch.randn(width))
         before = inner(norm(x))
-        layer = QuantLayer(inner, "layer")
+        layer = layer_behind(norm, inner)
         fit_input(layer, norm(x), bits, channels=True)
         assert layer.input is not None
         channels = layer.input.grid
@@ -76,7 +76,7 @@ def test_one_grid_afterwards_is_the_channels_grids_before() -> None:
     with torch.no_grad():
         norm.weight.copy_(torch.rand(16) * 3 + 0.2)
         norm.bias.copy_(torch.randn(16))
-        layer = QuantLayer(inner, "layer")
+        layer = layer_behind(norm, inner)
         fit_input(layer, norm(x), 4, channels=True)
         assert layer.input is not None
         grid = layer.input.grid

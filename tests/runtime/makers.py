@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from maqee.apq import Budget
-from maqee.apq.plan import OtherBits, Plan
+from maqee.apq.plan import Plan
 from maqee.apq.records import Figures
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.io import write_json
@@ -105,10 +105,8 @@ def write_compressed_run(folder: Path, model: EarlyExitModel, images: Tensor) ->
     quantized = quantize(model, images, "rtn", QuantSettings(weight_bits=4, act_bits=8))
     network = quantized.model
     assert isinstance(network, EarlyExitModel)
-    depth, float_bits = network.backbone.depth, (32, 32)
     plan = Plan(
-        bits=(4,) * depth,
-        other_bits=OtherBits(activations=8, patch=float_bits, classifier=float_bits, head=(4, 8), merge=(4, 8)),
+        bits=quantized.bit_settings,
         thresholds=parting_policy(network, images).thresholds,
         exit_blocks=network.positions,
         exit_kinds=network.kinds,

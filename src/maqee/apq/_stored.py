@@ -49,8 +49,9 @@ def check_format(values: Any, kind: str, version: int, source: Path | str, oldes
     if not isinstance(values, dict) or values.get("format") != f"maqee-{kind}":
         raise MaqeeError(f"{source}: format: this is no maqee {kind}: give a file that maqee wrote as one.")
     if type(values.get("version")) is not int or not oldest <= values["version"] <= version:
+        remedy = "start the search again" if kind == "search" else "write it again with this maqee"
         raise MaqeeError(
             f"{source}: version: this maqee reads version {version} of a {kind}, the file has "
-            f"{values.get('version')!r}: write it again with this maqee."
+            f"{values.get('version')!r}: {remedy}."
         )
     return {key: value for key, value in values.items() if key not in ("format", "version")}

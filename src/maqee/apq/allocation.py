@@ -54,8 +54,7 @@ def allocate_pairs(risks: Sequence[Floats], costs: Sequence[Floats], budget: flo
     price, bound = _price(risks, costs, budget)
     # What the cheapest pairs cost is spent in any case; only what is above it needs counting.
     room = max(budget - least, 0.0)
-    step = room / _STEPS if room > 0 else 1.0
-    extra = [_count(row - row.min(), step) for row in costs]
+    extra = [_count(row - row.min(), room) for row in costs]
     best, taken = np.zeros(_STEPS + 1), []  # best[s]: least risk with at most s steps
     for risk, steps in zip(risks, extra, strict=True):
         after, chosen = np.full(_STEPS + 1, np.inf), np.zeros(_STEPS + 1, dtype=np.int16)
@@ -81,9 +80,14 @@ def allocate_pairs(risks: Sequence[Floats], costs: Sequence[Floats], budget: flo
     return Allocation(indices, total_risk, total_cost, max(total_risk - bound, 0.0), price)
 
 
-def _count(costs: Floats, step: float) -> NDArray[np.int64]:
-    """Costs in steps, rounded up; what is a whole number of steps but for rounding stays one."""
-    return np.ceil(costs / step - 1e-9).astype(np.int64)
+def _count(costs: Floats, room: float) -> NDArray[np.int64]:
+    """Costs in steps of the room there is, rounded up; what is a whole number of steps but for rounding stays one.
+
+    What is more than all the room counts as one step too many.
+    """
+    fits = costs <= room * (1 + 1e-9)
+    steps = np.where(fits, costs, 0.0) * (_STEPS / room if room > 0 else 0.0)
+    return np.where(fits, np.minimum(np.ceil(steps - 1e-9), _STEPS), _STEPS + 1).astype(np.int64)
 
 
 def _price(risks: Sequence[Floats], costs: Sequence[Floats], budget: float) -> tuple[float, float]:

@@ -48,6 +48,9 @@ class Budget:
     drop_from: Literal["float", "quantized"] = "float"
 
     def __post_init__(self) -> None:
+        for name in ("average_bits", "max_bops", "min_metric", "max_drop"):
+            if isinstance(value := getattr(self, name), int):  # or a state that was read back would differ
+                object.__setattr__(self, name, float(value))
         given = [name for name in ("max_bops", "min_metric", "max_drop", "like") if getattr(self, name) is not None]
         if len(given) > 1 and set(given) != {"max_drop", "like"}:
             raise MaqeeError(f"{' and '.join(given)}: give one of them; the search gets the best of the other.")
@@ -56,7 +59,6 @@ class Budget:
         for name, share in (("min_metric", self.min_metric), ("max_drop", self.max_drop)):
             if share is not None and not 0 <= share <= 1:
                 raise MaqeeError(f"{name}: {share} must be from 0 to 1.")
-
         if self.like is not None and not re.fullmatch(_WIDTHS, self.like):
             raise MaqeeError(f"like: {self.like!r} must be uniform widths such as W4A4.")
 

@@ -54,36 +54,63 @@ def expected_choice(
     Where the budget asks for no metric, or only for one on the samples that choose, or where there are too few samples
     to split, the policy is that of `choose_policy`.
     """
-    first = (options.start,) * trace.exits if start is None else tuple(start)
-    candidates = CANDIDATES[options.candidates]
     needed = budget.needed_metric(trace.float_metric, trace.full_metric)
-    splits = split_samples(trace)
-    if needed is None or budget.target_on == "calibration" or not splits:
-        found = choose_policy(trace, budget, scales, options, first)
-        outcomes = fold_outcomes(
-            trace, lambda part: quick_policy(problem_within(budget, part, scales, options), first, candidates)
-        )
-        return ExpectedChoice(found, expected_from(outcomes), outcomes)
+    if needed is not None and keeps_on_others(trace, budget):
+        return HeldOutChoices(trace, scales, options, start).reaching(needed)
+    first = _first(trace, options, start)
+    candidates = CANDIDATES[options.candidates]
+    found = choose_policy(trace, budget, scales, options, first)
+    outcomes = fold_outcomes(
+        trace, lambda part: quick_policy(problem_within(budget, part, scales, options), first, candidates)
+    )
+    return ExpectedChoice(found, expected_from(outcomes), outcomes)
 
-    problem = least_cost_problem(trace, needed, scales.cost)
-    whole = PolicyPath(problem, first, candidates)
-    parts = [PolicyPath(least_cost_problem(s.choosing, needed, scales.cost), first, candidates) for s in splits]
 
-    def judged(found: Found, chosen: Sequence[Found]) -> ExpectedChoice:
-        outcomes = tuple(outcome_on(split.held_out, choice) for split, choice in zip(splits, chosen, strict=True))
-        expected = expected_from(outcomes)
-        assert expected is not None
-        missed = needed - expected.metric
-        return ExpectedChoice(found._replace(excess=missed if missed > _ROUNDING else 0.0), expected, outcomes)
+def keeps_on_others(trace: Trace, budget: Budget) -> bool:
+    """Whether a metric is to be kept on samples that did not choose, and there are enough of them to tell."""
+    return budget.target_on == "expected" and bool(split_samples(trace))
 
-    def with_margin(margin: float) -> ExpectedChoice:
-        bound = -(needed + margin)
-        return judged(whole.within(bound), [part.within(bound) for part in parts])
 
-    closed = (NEVER,) * trace.exits
-    everybody_to_the_end = judged(evaluated(problem, closed), [evaluated(part.problem, closed) for part in parts])
-    most = max(-whole.most_careful - needed, 0.0)
-    return _smallest_margin(with_margin, most, everybody_to_the_end, 0.5 / trace.samples)
+class HeldOutChoices:
+    """Policies of one pass for any metric that other samples must reach.
+
+    What takes long does not depend on the metric, so that a ladder of targets takes little longer than one.
+    """
+
+    def __init__(
+        self, trace: Trace, scales: Scales, options: SearchOptions, start: Sequence[float] | None = None
+    ) -> None:
+        first, candidates = _first(trace, options, start), CANDIDATES[options.candidates]
+
+        def path(samples: Trace) -> PolicyPath:
+            return PolicyPath(least_cost_problem(samples, 0.0, scales.cost), first, candidates)
+
+        self.samples, self.closed = trace.samples, (NEVER,) * trace.exits
+        self.splits = split_samples(trace)
+        self.whole, self.parts = path(trace), [path(split.choosing) for split in self.splits]
+
+    def reaching(self, needed: float) -> ExpectedChoice:
+        """The policy that is expected to reach a metric on other samples."""
+
+        def judged(found: Found, chosen: Sequence[Found]) -> ExpectedChoice:
+            pairs = zip(self.splits, chosen, strict=True)
+            outcomes = tuple(outcome_on(split.held_out, choice) for split, choice in pairs)
+            expected = expected_from(outcomes)
+            assert expected is not None
+            missed = needed - expected.metric
+            return ExpectedChoice(found._replace(excess=missed if missed > _ROUNDING else 0.0), expected, outcomes)
+
+        def with_margin(margin: float) -> ExpectedChoice:
+            bound = -(needed + margin)
+            return judged(self.whole.within(bound), [part.within(bound) for part in self.parts])
+
+        everybody = [evaluated(path.problem.bounded(-needed), self.closed) for path in (self.whole, *self.parts)]
+        most = max(-self.whole.most_careful - needed, 0.0)
+        return _smallest_margin(with_margin, most, judged(everybody[0], everybody[1:]), 0.5 / self.samples)
+
+
+def _first(trace: Trace, options: SearchOptions, start: Sequence[float] | None) -> tuple[float, ...]:
+    return (options.start,) * trace.exits if start is None else tuple(start)
 
 
 def _smallest_margin(

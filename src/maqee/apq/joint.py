@@ -20,24 +20,26 @@ import numpy as np
 
 from maqee.apq.allocation import allocate_pairs
 from maqee.apq.budget import Budget
-from maqee.apq.cost import utilization
+from maqee.apq.choose import choose_policy
+from maqee.apq.cost import bops, utilization
+from maqee.apq.exact import check_exits
 from maqee.apq.figures import exit_costs, policy_figures
-from maqee.apq.held_out import expected_choice
+from maqee.apq.held_out import HeldOutChoices, expected_choice, keeps_on_others
 from maqee.apq.measure import Measure
 from maqee.apq.moves import Move, propose_moves
 from maqee.apq.options import SearchOptions
-from maqee.apq.records import FoldOutcome, Position, Scales, Step
+from maqee.apq.records import FoldOutcome, Found, Position, Scales, Step
 from maqee.apq.risks import measure_scales
 from maqee.apq.search_state import FrontierPoint, SearchState
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import unit_risks
-from maqee.apq.units import Floats, find_space
+from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
 
-LADDER = (1.0, 0.85, 1.2, 0.72, 1.45, 0.6, 1.8, 2.4)  # shares of what the first widths cost, in the order tried
+LADDER = (0.6, 0.72, 0.85, 1.0, 1.2, 1.45, 1.8, 2.4)  # shares of what the first widths cost
 REFINED = 3  # further rungs, halfway between the best one and its neighbours
-TABLE_PASSES = 15  # calibration passes that measuring errors may take
+TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
 DROPS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # of the frontier, below what the quantized model can reach
 
@@ -59,21 +61,22 @@ class JointRun:
 
     def __init__(self, measure: Measure, options: SearchOptions, budget: Budget) -> None:
         self.measure, self.options, self.budget = measure, options, budget
-        self.space = find_space(measure.parts, measure.depth, options, measure.fixed_units)
-        self.first = self.space.nearest(measure.start)
-        self.most_moves = measure.depth if options.max_swaps is None else options.max_swaps
+        self.space = find_space(measure.parts, measure.depth, options, measure.can_switch)
+        self.first = self.space.nearest(measure.start)  # the model's own widths may lie outside of the ranges
+        self.most_moves = measure.depth // 2 if options.max_swaps is None else options.max_swaps
         self.last: tuple[BitSettings, Trace] | None = None  # of a pass that may be asked for again
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def start(self) -> SearchState:
-        """The widest and the first widths, what is to be reached, and the first policy."""
-        start = self.first
-        widest = self.measure.trace(self.space.widest(start))
-        trace = self.measure.trace(start)
+        """The widest and the first widths, what is to be reached, and the first policies."""
+        widest = self.measure.trace(self.space.widest(self.first))
+        trace = self.measure.trace(self.first)
+        if self.options.last_search == "exact":
+            check_exits(trace.exits)
         scales = measure_scales(trace, trace, self.options)
         target = self._target(trace, widest)
-        _check_possible(target, trace.at_bits(self.space.narrowest(start)))
+        _check_possible(target, trace.at_bits(self.space.narrowest(self.first)))
         position, folds = self._judge(trace, target, scales, None)
         self.last = trace.bits, trace
         state = SearchState(
@@ -87,7 +90,8 @@ class JointRun:
             reachable=widest.full_metric,
             folds=folds,
         )
-        return replace(state, frontier=self._frontier(state, trace))
+        state = replace(state, frontier=self._frontier(state, trace))
+        return self._visited(state, widest, "exact", {})  # it was run anyway
 
     def resume(self, state: SearchState) -> None:
         """Nothing to bring back: the model is run at the widths that a step asks for."""
@@ -97,10 +101,9 @@ class JointRun:
         if not state.errors:
             widest = self.space.widest(self.first)
             return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
-        tried = [step.spent for step in state.history if step.spent is not None]
-        if len(tried) < len(LADDER) + REFINED and (share := self._next_rung(state, tried)) is not None:
-            return self._climb(state, share)
         moves = sum(step.kind == "move" for step in state.history)
+        if not moves and (share := self._next_rung(state)) is not None:
+            return self._climb(state, share)
         move = self._next_move(state) if moves < self.most_moves else None
         if move is None:
             return self._finish(state)
@@ -118,17 +121,40 @@ class JointRun:
 
     # --- the ladder --------------------------------------------------------------------------------------------------
 
-    def _next_rung(self, state: SearchState, tried: list[float]) -> float | None:
-        """What to spend next, as a share of what the first widths cost; None if every rung would be one again."""
-        for share in LADDER:
-            if share not in tried:
-                return share
+    def _next_rung(self, state: SearchState) -> float | None:
+        """What to spend next, as a share of what the first widths cost; None if the ladder is done.
+
+        From the first widths up or down as long as that is better (a frontier needs every rung), then halfway between
+        the best rung and its neighbours. Where a cost is given and there are no exits, what may be spent is known.
+        """
+        tried = [step.spent for step in state.history if step.spent is not None]
+        if state.target.max_bops is not None and len(self.measure.exit_blocks) == 1:
+            return None if tried else self._whole_budget(state.target.max_bops)
+        if not tried:
+            return 1.0
+        kept = [step.spent for step in state.history if step.accepted and step.spent is not None]
+        best = kept[-1] if kept else 1.0
+        if best in LADDER:
+            place = LADDER.index(best)
+            around = (
+                LADDER if self.options.frontier else (*LADDER[place + 1 : place + 2], *LADDER[max(place - 1, 0) :][:1])
+            )
+            if untried := [share for share in around if share not in tried]:
+                return min(untried, key=lambda share: abs(share - 1))
+        if sum(share not in LADDER for share in tried) >= REFINED:
+            return None
         shares = sorted(tried)
-        best = next((step.spent for step in state.history if step.position == state.best and step.spent), 1.0)
         place = shares.index(best)
         gaps = [(shares[other] / shares[other - 1], other) for other in (place, place + 1) if 0 < other < len(shares)]
-        ratio, upper = max(gaps)
+        ratio, upper = max(gaps, default=(1.0, 0))
         return round((shares[upper] * shares[upper - 1]) ** 0.5, 6) if ratio > 1.02 else None
+
+    def _whole_budget(self, max_bops: float) -> float:
+        """What may be spent on units if nobody leaves early, as a share of what the first widths cost."""
+        parts, everybody = self.measure.parts, np.ones(self.measure.depth)
+        pairs = zip(self.space.units, self.space.chosen(self.first), strict=True)
+        units = sum(unit_bops(unit, pair, parts, everybody) for unit, pair in pairs)
+        return (max_bops - (bops(parts, self.first) - units)) / units
 
     def _climb(self, state: SearchState, share: float) -> SearchState:
         """The best pairs for an amount to spend, run on the calibration samples."""
@@ -142,8 +168,12 @@ class JointRun:
         least = sum(float(cost.min()) for cost in costs)
         found = allocate_pairs(risks, costs, max(share * spent, least))
         chosen = [pairs[index] for pairs, index in zip(self.space.pairs, found.chosen, strict=True)]
-        trace = self.measure.trace(self.space.settings(self.first, chosen))
-        return self._visited(state, trace, "exact", {"spent": share, "gap": found.gap})
+        notes: dict[str, Any] = {"spent": share, "gap": found.gap}
+        for step in state.history:
+            if self.space.chosen(step.position.bits) == tuple(chosen):  # nothing new to be seen
+                known = Step("exact", step.position, False, state.best.excess, state.best.objective, **notes)
+                return replace(state, history=(*state.history, known))
+        return self._visited(state, self.measure.trace(self.space.settings(self.first, chosen)), "exact", notes)
 
     def _prices(self, state: SearchState) -> Prices:
         """How often blocks are executed and exits taken under the best policy so far."""
@@ -168,7 +198,7 @@ class JointRun:
     def _visited(self, state: SearchState, trace: Trace, kind: Any, notes: dict[str, Any]) -> SearchState:
         """Choose a policy for a pass, judge it, and go on from there if it is better."""
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
-        accepted = position.beats(state.best)
+        accepted = position.beats(state.best) and not (kind == "move" and self._only_lucky(state, position))
         best = position if accepted else state.best
         if accepted:
             self.last = trace.bits, trace
@@ -182,33 +212,54 @@ class JointRun:
             history=(*state.history, step),
         )
 
+    def _only_lucky(self, state: SearchState, position: Position) -> bool:
+        """Whether a better metric within the same cost goes with a higher loss: a few answers, not a better network."""
+        same = state.target.max_bops is not None and position.excess == state.best.excess == 0
+        return same and self.options.objective == "direct" and position.figures.loss > state.best.figures.loss
+
     def _judge(
         self, trace: Trace, target: Budget, scales: Scales, start: tuple[float, ...] | None
     ) -> tuple[Position, tuple[FoldOutcome, ...]]:
         """The best policy of a pass, and what each part of the samples says of the others' choice."""
         choice = expected_choice(trace, target, scales, self.options, start)
-        found = choice.found
-        figures = policy_figures(trace, found.thresholds)
-        return Position(trace.bits, found.thresholds, found.excess, found.objective, figures), choice.outcomes
+        return _position(trace, choice.found), choice.outcomes
 
     def _frontier(self, state: SearchState, trace: Trace) -> tuple[FrontierPoint, ...]:
         """The best of what was run for every target of the ladder."""
         if not self.options.frontier:
             return ()
-        points = []
+        expected = Budget(target_on=self.budget.target_on)
+        choices = None
+        if keeps_on_others(trace, expected):
+            choices = HeldOutChoices(trace, state.scales, self.options, state.best.thresholds)
+        points: list[FrontierPoint] = []
         for index, drop in enumerate(DROPS):
-            target = Budget(min_metric=max(0.0, state.reachable - drop), target_on=self.budget.target_on)
-            position, outcomes = self._judge(trace, target, state.scales, None)
+            needed = max(0.0, state.reachable - drop)
+            target = replace(expected, min_metric=needed)
+            if choices is None:
+                position, outcomes = self._judge(trace, target, state.scales, state.best.thresholds)
+            else:
+                found, _, outcomes = choices.reaching(needed)
+                position = _position(trace, found)
             old = state.frontier[index] if state.frontier else None
             folds = _better_folds(old.folds if old else (), outcomes)
             kept = old.position if old is not None and not position.beats(old.position) else position
+            stricter = points[-1] if points else None
+            if stricter is not None and not kept.beats(stricter.position) and stricter.position.excess <= 0:
+                kept, folds = stricter.position, stricter.folds  # what is good enough for more is for less
             points.append(FrontierPoint(drop, target, kept, folds))
         return tuple(points)
 
     def _finish(self, state: SearchState) -> SearchState:
-        best = state.best
+        """The end; the exact search for thresholds comes here, and looks at the samples at hand alone."""
+        best, target = state.best, state.target
+        if self.options.last_search == "exact" and not (target.asks_for_metric and target.target_on == "expected"):
+            trace = self.trace_of(best)
+            found = choose_policy(trace, target, state.scales, self.options, best.thresholds, exact=True)
+            position = _position(trace, found)
+            best = position if position.beats(best) else best
         step = Step("last", best, True, best.excess, best.objective)
-        return replace(state, history=(*state.history, step), finished=True)
+        return replace(state, now=best, best=best, history=(*state.history, step), finished=True)
 
     # --- what was asked ----------------------------------------------------------------------------------------------
 
@@ -225,7 +276,13 @@ class JointRun:
         """What uniform widths cost with their own best policy, at the same drop from their own full depth."""
         pair = budget.like_pair
         assert pair is not None
-        uniform = [(pair[1], pair[1]) if unit.layer == "attention" else pair for unit in self.space.units]
+        uniform = [(pair[1], pair[1]) if unit.layer == ATTENTION else pair for unit in self.space.units]
+        if any(wanted not in pairs for wanted, pairs in zip(uniform, self.space.pairs, strict=True)):
+            options = self.options
+            raise MaqeeError(
+                f"like: {budget.like} is outside of the widths that are searched, W{options.bit_min} to "
+                f"W{options.bit_max} and A{options.act_min} to A{options.act_max}: ask for less, or search more."
+            )
         bits = self.space.settings(self.first, uniform)
         like = trace if bits == trace.bits else self.measure.trace(bits)
         drop = budget.max_drop if budget.max_drop is not None else Budget().by_default().max_drop
@@ -234,6 +291,11 @@ class JointRun:
         scales = measure_scales(like, like, self.options)
         found = expected_choice(like, own, scales, self.options).found
         return policy_figures(like, found.thresholds).bops
+
+
+def _position(trace: Trace, found: Found) -> Position:
+    figures = policy_figures(trace, found.thresholds)
+    return Position(trace.bits, found.thresholds, found.excess, found.objective, figures)
 
 
 def _better_folds(old: tuple[FoldOutcome, ...], new: tuple[FoldOutcome, ...]) -> tuple[FoldOutcome, ...]:

@@ -124,7 +124,7 @@ def most_steps(depth: int, options: SearchOptions) -> int:
     """Steps that a search takes at most, for a progress bar."""
     if options.bits == "weights":
         return (2 * depth if options.max_swaps is None else options.max_swaps) + 2
-    return len(LADDER) + REFINED + (depth if options.max_swaps is None else options.max_swaps) + 2
+    return len(LADDER) + REFINED + (depth // 2 if options.max_swaps is None else options.max_swaps) + 3
 
 
 def _expected(result: SearchResult) -> Expected | None:

@@ -51,14 +51,13 @@ class Measure(Protocol):
     def parts(self) -> tuple[Part, ...]:
         """What the model costs."""
 
-    @property
-    def fixed_units(self) -> frozenset[Unit]:
-        """Layers, heads and parts whose widths cannot be changed."""
+    def can_switch(self, unit: Unit) -> bool:
+        """Whether the widths of a unit can be changed; they cannot where the user has fixed them."""
 
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float
     ) -> tuple[UnitErrors, ...]:
-        """Errors at the exits that every width of every unit causes, all else being at `base`.
+        """Errors at the exits that every width of every unit causes, all else being in full precision.
 
         Args:
             base: the most bits of everything.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from maqee.apq.units import Floats, Space
+from maqee.apq.units import ATTENTION, Floats, Space
 from maqee.widths import BitPair
 
 _MOST = 24  # steps up and steps down that are combined
@@ -97,7 +97,7 @@ def _single_steps(
         here = pairs.index(now)
         for place, pair in enumerate(pairs):
             apart = sorted({abs(pair[0] - now[0]), abs(pair[1] - now[1])})
-            product = space.units[unit].layer == "attention"
+            product = space.units[unit].layer == ATTENTION
             if apart == ([1] if product else [0, 1]):
                 risk, cost = risks[unit][place] - risks[unit][here], costs[unit][place] - costs[unit][here]
                 found.append(_Step(unit, pair, float(risk), float(cost)))

@@ -64,8 +64,8 @@ class SearchOptions:
         start: threshold of every exit to begin with.
         reach: how far a threshold may move after a swap: a share of the quantiles, or a difference in confidence.
         frontier: keep the best plan for each of a ladder of targets too, where both widths are chosen.
-        max_swaps: moves of bits to try after the first allocations; left out, as many as there are blocks, or twice
-            as many where only weights are chosen.
+        max_swaps: moves of bits to try after the first allocations; left out, half as many as there are blocks, or
+            twice as many as blocks where only weights are chosen.
         recovery_steps: training steps after each swap, where only weights are chosen.
     """
 

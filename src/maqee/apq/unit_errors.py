@@ -1,7 +1,8 @@
 """What each width of each unit does to the answers: measured once, and good for every allocation.
 
-Rounding errors are small and of different layers nearly independent, so their effects on the outputs add up: those of
-weights and activations of one unit, and those of all units. Each is measured with all else at the most bits.
+Rounding errors are small and of different layers nearly independent, so the squares of their effects on the outputs
+add up: those of weights and activations of one unit, and those of all units. Each is measured with all else in full
+precision, where nothing else disturbs it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ class UnitErrors:
     unit: str
     weights: tuple[tuple[float, ...], ...]
     activations: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in (*self.weights, *self.activations):
+            if not np.isfinite(row).all():
+                raise MaqeeError(
+                    f"The errors that fewer bits of {self.unit} cause are not finite numbers: check the model and the "
+                    "calibration images."
+                )
 
     def of(self, pair: BitPair, options: SearchOptions) -> Floats:
         """Error at every exit and at full depth of a pair: (E + 1,)."""

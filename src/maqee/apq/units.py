@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ class Unit(NamedTuple):
     Attributes:
         kind: a layer, a whole block, an exit head, the patch embedding or the classifier.
         number: of the block from 1, or of the exit head from 0; else 0.
-        layer: name of the layer, for that kind; of a block, the layer that tells its pair, if not the first.
+        layer: name of the layer, for that kind.
     """
 
     kind: Literal["layer", "block", "head", "patch", "classifier"]
@@ -48,8 +48,7 @@ class Unit(NamedTuple):
             pair: BitPair = getattr(bits.blocks[self.number - 1], self.layer)
             return pair
         if self.kind == "block":
-            first: BitPair = getattr(bits.blocks[self.number - 1], self.layer or LAYERS[0])
-            return first
+            return bits.blocks[self.number - 1].qkv
         if self.kind == "head":
             return bits.heads[self.number] if bits.heads else bits.head
         return bits.patch if self.kind == "patch" else bits.classifier
@@ -74,13 +73,11 @@ class Space(NamedTuple):
         units: in the order of the network.
         pairs: of every unit, the pairs that it may have.
         heads: number of exit heads.
-        fixed: layers and parts whose widths stay as they are.
     """
 
     units: tuple[Unit, ...]
     pairs: tuple[tuple[BitPair, ...], ...]
     heads: int
-    fixed: frozenset[Unit] = frozenset()
 
     def settings(self, bits: BitSettings, chosen: Sequence[BitPair]) -> BitSettings:
         """The settings with the chosen pairs."""
@@ -92,14 +89,6 @@ class Space(NamedTuple):
         """The pairs that settings give the units."""
         return tuple(unit.pair(bits) for unit in self.units)
 
-    def nearest(self, bits: BitSettings) -> BitSettings:
-        """The settings with every unit at the pair that is nearest to its own among those that it may have."""
-        chosen = [
-            min(pairs, key=lambda pair: (abs(pair[0] - now[0]) + abs(pair[1] - now[1]), pair))
-            for pairs, now in zip(self.pairs, self.chosen(bits), strict=True)
-        ]
-        return self.settings(bits, chosen)
-
     def widest(self, bits: BitSettings) -> BitSettings:
         """The most bits everywhere."""
         return self.settings(bits, [pairs[-1] for pairs in self.pairs])
@@ -108,25 +97,32 @@ class Space(NamedTuple):
         """The fewest bits everywhere."""
         return self.settings(bits, [pairs[0] for pairs in self.pairs])
 
+    def nearest(self, bits: BitSettings) -> BitSettings:
+        """The settings with every unit at the pair it may have that is nearest to its own."""
+
+        def near(pairs: Sequence[BitPair], wanted: BitPair) -> BitPair:
+            return min(pairs, key=lambda pair: abs(pair[0] - wanted[0]) + abs(pair[1] - wanted[1]))
+
+        return self.settings(bits, [near(pairs, now) for pairs, now in zip(self.pairs, self.chosen(bits), strict=True)])
+
     def costs(self, parts: Sequence[Part], reach: Floats) -> list[Floats]:
         """Expected BOPs of every unit at each of its pairs, where `reach` is how often each block is executed."""
-        chosen = [part for part in parts if Unit("layer", part.block, part.layer) not in self.fixed]
         return [
-            np.array([unit_bops(unit, pair, chosen, reach) for pair in pairs])
+            np.array([unit_bops(unit, pair, parts, reach) for pair in pairs])
             for unit, pairs in zip(self.units, self.pairs, strict=True)
         ]
 
 
 def find_space(
-    parts: Sequence[Part], depth: int, options: SearchOptions, fixed: frozenset[Unit] = frozenset()
+    parts: Sequence[Part], depth: int, options: SearchOptions, can_switch: Callable[[Unit], bool] = lambda unit: True
 ) -> Space:
-    """The units of a model and their pairs, as the options ask.
+    """The units of a model and their pairs, as the options ask; what cannot be switched is no unit.
 
     Args:
         parts: what the model costs.
         depth: number of blocks.
-        options: grain, parts and widths to choose from.
-        fixed: layers, heads and parts whose widths stay as they are.
+        options: grain, ranges, and what is searched.
+        can_switch: whether the model can give a unit other widths.
     """
     weights = range(options.bit_min, options.bit_max + 1)
     activations = range(options.act_min, options.act_max + 1)
@@ -136,27 +132,26 @@ def find_space(
     units: list[Unit] = []
     for block in range(1, depth + 1):
         if options.grain == "block":
-            units += _block_unit(block, fixed)
+            layers = [Unit("layer", block, layer) for layer in LAYERS]
+            if any(map(can_switch, layers)):
+                if fixed := [unit.layer for unit in layers if not can_switch(unit)]:
+                    raise MaqeeError(
+                        f"grain: block {block} cannot be searched as one, because the widths of its {fixed[0]} are "
+                        "fixed: search with grain layer, or fix all of its layers or none."
+                    )
+                units.append(Unit("block", block))
         else:
             if any(part.block == block and part.kind == "linear" and not part.layer for part in parts):
                 raise MaqeeError(f"grain: the costs of block {block} are not listed by layer: search with grain block.")
-            units += [Unit("layer", block, layer) for layer in LAYERS]
+            units += filter(can_switch, (Unit("layer", block, layer) for layer in LAYERS))
     if options.search_bits != "blocks":
-        units += [Unit("head", number) for number in range(heads)]
+        units += filter(can_switch, (Unit("head", number) for number in range(heads)))
     if options.search_bits == "all":
         present = {part.kind for part in parts}
-        units += [Unit(kind) for kind in ("patch", "classifier") if kind in present]
-    kept = tuple(unit for unit in units if unit not in fixed)
-    return Space(kept, tuple(products if unit.layer == ATTENTION else both for unit in kept), heads, fixed)
-
-
-def _block_unit(block: int, fixed: frozenset[Unit]) -> list[Unit]:
-    """A whole block, or what is left of it to choose."""
-    free = [layer for layer in LAYERS if Unit("layer", block, layer) not in fixed]
-    linear = [layer for layer in free if layer != ATTENTION]
-    if not linear:
-        return [Unit("layer", block, layer) for layer in free]
-    return [Unit("block", block, "" if linear[0] == LAYERS[0] else linear[0])]
+        units += [unit for unit in (Unit("patch"), Unit("classifier")) if unit.kind in present and can_switch(unit)]
+    if not units:
+        raise MaqeeError("bits: there is nothing to choose, because the widths of all layers are fixed.")
+    return Space(tuple(units), tuple(products if unit.layer == ATTENTION else both for unit in units), heads)
 
 
 def unit_bops(unit: Unit, pair: BitPair, parts: Sequence[Part], reach: Floats) -> float:

@@ -2,7 +2,7 @@
 
 Each method runs in a process of its own, which also times the full-precision pass before and after it fits, so that
 what disturbs one disturbs the other. A further process only loads the model and runs that pass: its memory is the
-yardstick.
+yardstick. Between two fits at one pair of widths, the method is fitted for all pairs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maqee.bench.result import BenchResult
 from maqee.environment import describe_environment
@@ -28,7 +28,11 @@ from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import Network, all_outputs, backbone_of, load_network
 from maqee.progress import steps
-from maqee.quant import QuantSettings, methods, quantize
+from maqee.quant import QuantizedModel, QuantSettings, methods, quantize
+
+WEIGHT_WIDTHS = (3, 4, 5, 6)
+ACT_WIDTHS = (3, 4, 5, 6, 7, 8)
+SWITCHES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +44,14 @@ class FittingRow:
         fit_seconds: to fit it.
         pass_seconds: a full-precision pass over the same images, in the same process.
         passes: the first as a multiple of the second.
-        peak_bytes: the most memory that the process held.
+        peak_bytes: the most memory that the process held while it fitted one pair.
         peak_ratio: the same, of a process that only runs such passes.
         extra_per_model_bytes: memory beyond that process, in sizes of the model.
+        all_pairs_seconds: to fit it for all pairs of widths.
+        all_pairs_multiple: the same, in fits of one pair.
+        all_pairs_peak_bytes: the most memory that the process held while it did.
+        all_pairs_per_model_bytes: what the fitted model keeps, in sizes of the float model.
+        set_bits_ms: milliseconds to switch a block to another pair.
     """
 
     method: str
@@ -52,6 +61,11 @@ class FittingRow:
     peak_bytes: int
     peak_ratio: float
     extra_per_model_bytes: float
+    all_pairs_seconds: float
+    all_pairs_multiple: float
+    all_pairs_peak_bytes: int
+    all_pairs_per_model_bytes: float
+    set_bits_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +83,7 @@ class FittingComparison(BenchResult):
     Attributes:
         model: its name.
         bits: such as "W4A4".
+        all_pairs: all widths of weights and of activations.
         images: calibration images.
         device: always the processor.
         threads: number of processor threads.
@@ -79,6 +94,7 @@ class FittingComparison(BenchResult):
 
     model: str
     bits: str
+    all_pairs: tuple[tuple[int, ...], tuple[int, ...]]
     images: int
     device: str
     threads: int
@@ -97,7 +113,7 @@ def bench_quantize(
     repeats: int = 3,
     show: bool = True,
 ) -> FittingComparison:
-    """Seconds and peak memory of every method, as multiples of the full-precision pass over the same images.
+    """Seconds and memory of every method at one pair of widths and at all pairs, beside a full-precision pass.
 
     Images are random numbers, and so are the weights of a preset: neither decides how long a method takes.
 
@@ -127,6 +143,7 @@ def bench_quantize(
     return FittingComparison(
         model=model if not Path(model).exists() else Path(model).name,
         bits=bits,
+        all_pairs=(WEIGHT_WIDTHS, ACT_WIDTHS),
         images=images,
         device="cpu",
         threads=yardstick["threads"],
@@ -147,6 +164,11 @@ def _row(name: str, measured: dict[str, Any], yardstick: dict[str, Any]) -> Fitt
         peak_bytes=measured["peak_bytes"],
         peak_ratio=round(measured["peak_bytes"] / yardstick["peak_bytes"], 4),
         extra_per_model_bytes=round(extra / yardstick["model_bytes"], 4),
+        all_pairs_seconds=measured["all_pairs_seconds"],
+        all_pairs_multiple=round(measured["all_pairs_seconds"] / measured["fit_seconds"], 3),
+        all_pairs_peak_bytes=measured["all_pairs_peak_bytes"],
+        all_pairs_per_model_bytes=round(measured["kept_bytes"] / yardstick["model_bytes"], 4),
+        set_bits_ms=measured["set_bits_ms"],
     )
 
 
@@ -175,20 +197,61 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     _run(network, images)  # warm-up
     passes = [_time_pass(network, images) for _ in range(job["repeats"])]
-    fit_seconds = None
+    fitted: dict[str, Any] = {"fit_seconds": None, "peak_bytes": peak_bytes()}
     if job["method"] is not None:
-        weights, activations = parse_widths(job["bits"])
-        start = time.perf_counter()
-        quantize(network, images, job["method"], QuantSettings(weight_bits=weights, act_bits=activations))
-        fit_seconds = time.perf_counter() - start
+        fitted = _measure_fits(network, images, job["method"], job["bits"])
         passes += [_time_pass(network, images) for _ in range(job["repeats"])]
     return {
         "pass_seconds": median(passes),
-        "fit_seconds": fit_seconds,
-        "peak_bytes": peak_bytes(),
-        "model_bytes": sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values()),
+        "model_bytes": kept_bytes(network),
         "threads": torch.get_num_threads(),
+        **fitted,
     }
+
+
+def _measure_fits(network: Network, images: Tensor, method: str, bits: str) -> dict[str, Any]:
+    """One pair, all pairs, and one pair again."""
+    weights, activations = parse_widths(bits)
+    one = QuantSettings(weight_bits=weights, act_bits=activations)
+    many = replace(one, widths=WEIGHT_WIDTHS, act_widths=ACT_WIDTHS)
+    before, _ = _time_fit(network, images, method, one)
+    peak = peak_bytes()
+    all_pairs, quantized = _time_fit(network, images, method, many)
+    all_peak = peak_bytes()
+    kept, set_bits_ms = kept_bytes(quantized.model), _time_set_bits(quantized)
+    del quantized
+    after, _ = _time_fit(network, images, method, one)
+    return {
+        "fit_seconds": (before + after) / 2,
+        "peak_bytes": peak,
+        "all_pairs_seconds": all_pairs,
+        "all_pairs_peak_bytes": all_peak,
+        "kept_bytes": kept,
+        "set_bits_ms": set_bits_ms,
+    }
+
+
+def _time_fit(network: Network, images: Tensor, method: str, settings: QuantSettings) -> tuple[float, QuantizedModel]:
+    start = time.perf_counter()
+    quantized = quantize(network, images, method, settings)
+    return time.perf_counter() - start, quantized
+
+
+def _time_set_bits(quantized: QuantizedModel) -> float:
+    """Milliseconds to give a block other widths for weights and activations."""
+    seconds = []
+    for number in range(SWITCHES):
+        weights, activations = WEIGHT_WIDTHS[number % len(WEIGHT_WIDTHS)], ACT_WIDTHS[number % len(ACT_WIDTHS)]
+        start = time.perf_counter()
+        quantized.set_bits(1, weights, activations)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * median(seconds)
+
+
+def kept_bytes(model: nn.Module) -> int:
+    """Size of everything a model keeps; what is shared counts once."""
+    kept = {(tensor.data_ptr(), tensor.numel()): tensor for tensor in model.state_dict().values()}
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
 
 
 @torch.no_grad()

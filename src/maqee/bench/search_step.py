@@ -1,22 +1,30 @@
-"""What one step of the search for bits costs, in passes over the calibration images and in seconds.
+"""What the search for bits costs, in passes over the calibration images and in seconds.
 
-A step measures the model at the bits at hand, and every block at one bit less and one more. The plain way is one pass
-for the bits as they are and one for each block with another width; it is run too, on the same images, for comparison.
+The default search, for widths of weights and activations, is run as a whole. One of its iterations is one allocation or
+one move: the pass, the policy for it, and what to try next. A calibration pass is timed in between, again and again, so
+that what disturbs one disturbs the other.
+
+A step of the search for weights alone measures the model at the bits at hand, and every block at one bit less and one
+more. The plain way is one pass for the bits as they are and one for each block with another width; it is run too, on
+the same images, for comparison.
 """
 
 from __future__ import annotations
 
+import statistics
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from maqee.apq import BitSettings, SearchOptions
+from maqee.apq import BitSettings, Budget, SearchOptions, SearchState, search
 from maqee.bench.result import BenchResult
 from maqee.bench.threshold_search import ThresholdTiming, search_speed
 from maqee.bench.timing import time_together
+from maqee.compression.job import searched_widths
 from maqee.compression.model_measure import ModelMeasure
-from maqee.device import pick_device
+from maqee.device import pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.evaluation.record import Batch, evaluation_batch
 from maqee.exits import EarlyExitModel, add_exits
@@ -38,7 +46,7 @@ class StepTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTiming(BenchResult):
-    """One step of the search for bits.
+    """The search for bits, and single steps of it.
 
     Attributes:
         model: its name.
@@ -50,7 +58,9 @@ class SearchTiming(BenchResult):
         device: where it ran.
         threads: number of processor threads.
         pass_seconds: one calibration pass.
-        step: one step of the search.
+        iteration: one allocation or move of the default search, the median of all.
+        whole: the default search from start to end.
+        step: one step of the search for weights alone.
         plain: the same by running the whole model anew for every block.
         arrays: searches for thresholds on arrays.
     """
@@ -64,6 +74,8 @@ class SearchTiming(BenchResult):
     device: str
     threads: int
     pass_seconds: float
+    iteration: StepTiming
+    whole: StepTiming
     step: StepTiming
     plain: StepTiming
     arrays: ThresholdTiming
@@ -87,7 +99,9 @@ def bench_search(
     device: str | None = None,
     array_samples: int = 10_000,
 ) -> SearchTiming:
-    """Time one step of the search, one calibration pass and the plain way; weights and images are random.
+    """Time the default search, one step for weights alone, one calibration pass and the plain way.
+
+    Weights and images are random; the right answers are those of the full-precision model.
 
     Args:
         model: a backbone.
@@ -113,6 +127,7 @@ def bench_search(
         counted.append(measure.passes - before)
 
     passes, steps = time_together([lambda: calibration_pass(measure, bits), step], target, repeats, warm_up=1)
+    iteration, whole = time_search(measure, target)
     [plain] = time_together([lambda: plain_step(measure, bits)], target, 1, warm_up=0)
     return SearchTiming(
         model=model,
@@ -124,6 +139,8 @@ def bench_search(
         device=target.type,
         threads=torch.get_num_threads(),
         pass_seconds=passes,
+        iteration=iteration,
+        whole=whole,
         step=StepTiming(counted[-1], steps, steps / passes),
         plain=StepTiming(measure.depth + 1, plain, plain / passes),
         arrays=search_speed(array_samples),
@@ -139,8 +156,46 @@ def calibration_pass(measure: ModelMeasure, bits: BitSettings) -> None:
         measure.model.forward_all(images)
 
 
+def time_search(
+    measure: ModelMeasure, device: torch.device, options: SearchOptions | None = None
+) -> tuple[StepTiming, StepTiming]:
+    """One iteration and the whole of the default search, with a calibration pass after every step to compare with."""
+    seconds: list[float] = []  # of every step, the start included
+    counts: list[float] = []  # passes of every step
+    iterations: list[int] = []  # steps that are allocations or moves
+    others: list[float] = []  # seconds of calibration passes in between
+    before = measure.passes
+
+    def clock() -> float:
+        synchronize(device)
+        return time.perf_counter()
+
+    mark = clock()
+
+    def on_step(state: SearchState) -> None:
+        nonlocal mark, before
+        now = clock()
+        seconds.append(now - mark)
+        counts.append(measure.passes - before)
+        last = state.history[-1]
+        if counts[-1] and (last.kind == "move" or last.spent is not None):
+            iterations.append(len(seconds) - 1)
+        calibration_pass(measure, measure.start)
+        mark, before = clock(), measure.passes
+        others.append(mark - now)
+
+    search(measure, options, Budget(), on_step=on_step)
+    one = statistics.median(others)
+    each = statistics.median(seconds[index] for index in iterations)
+    whole = sum(seconds)
+    return (
+        StepTiming(statistics.median(counts[index] for index in iterations), each, each / one),
+        StepTiming(sum(counts), whole, whole / one),
+    )
+
+
 def one_step(measure: ModelMeasure, bits: BitSettings) -> None:
-    """What the search asks after every change of bits."""
+    """What the search for weights alone asks after every change of bits."""
     options = SearchOptions()
     widths = [[w for w in (b - 1, b, b + 1) if options.bit_min <= w <= options.bit_max] for b in bits.block_weights]
     measure.trace(bits)
@@ -161,8 +216,7 @@ def _make_measure(model: str, exits: str, samples: int, scored: int, method: str
     config, size = network.backbone.config, evaluation_batch(network.backbone)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(samples, config.channels, *config.image_size, generator=generator).to(device)
-    targets = torch.randint(config.num_classes, (samples,), generator=generator).to(device)
-    batches: list[Batch] = list(zip(images.split(size), targets.split(size), strict=True))
-    widths = tuple(range(SearchOptions().bit_min, SearchOptions().bit_max + 1))
-    quantized = quantize(network, images[:FIT_IMAGES], method, QuantSettings(widths=widths))
+    with torch.inference_mode():
+        batches: list[Batch] = [(batch, network(batch).argmax(dim=-1)) for batch in images.split(size)]
+    quantized = quantize(network, images[:FIT_IMAGES], method, searched_widths(QuantSettings(), SearchOptions()))
     return ModelMeasure(network, quantized, batches, tasks["classification"], "", scored)

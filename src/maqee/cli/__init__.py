@@ -21,6 +21,7 @@ from maqee.cli import (
     cost,
     demo,
     diagnose,
+    envelope,
     evaluate,
     exits,
     list_,
@@ -70,6 +71,7 @@ app.command("compress")(compress.compress)
 app.command("search")(search.search)
 app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
+app.command("envelope")(envelope.envelope)
 app.command("predict")(predict.predict)
 app.command("show")(show.show)
 app.command("what")(what.what)

@@ -19,16 +19,21 @@ from maqee.cli.options import (
     Exits,
     Figures,
     FinishedRun,
+    FitImages,
     Json,
+    KnownData,
     Mean,
     Method,
     Precision,
     Repeats,
     Resample,
     Resize,
+    Seed,
     Stage,
     Std,
     Threads,
+    TrainedRun,
+    parse_integers,
     parse_numbers,
     split_words,
 )
@@ -122,7 +127,7 @@ def quantize(
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Time and peak memory of fitting each method, beside one full-precision pass over the same images."""
+    """Time and memory of fitting each method at one pair of widths and at all, beside one full-precision pass."""
     from maqee.bench.fitting import bench_quantize
     from maqee.report.bench_tables import fitting_table
 
@@ -169,7 +174,7 @@ def search(
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Cost of one step of the search for bits, in calibration passes and seconds, beside running the model anew."""
+    """Cost of the search for bits and of one iteration, in calibration passes and seconds."""
     from maqee.bench.search_step import bench_search
     from maqee.report.bench_tables import search_step_table
 
@@ -184,6 +189,46 @@ def search(
         device=device,
     )
     deliver(found, search_step_table, json, out)
+
+
+@app.command()
+def signals(
+    run: TrainedRun,
+    data: KnownData = None,
+    data_root: DataRoot = None,
+    method: Method = "erq",
+    images: Annotated[
+        str,
+        typer.Option(
+            help="Numbers of calibration images that signals look at, with commas between them.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = "32,64,128",
+    held_out: Annotated[
+        int, typer.Option(help="Other calibration images, for the real effects.", min=16, rich_help_panel=RUNNING)
+    ] = 2048,
+    fit_images: FitImages = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Compare signals for choosing bits: how well each ranks all single steps of widths by what they really do."""
+    from maqee.bench.signals import bench_signals
+    from maqee.report.signal_table import signal_table
+
+    found = bench_signals(
+        run,
+        data=data,
+        data_root=data_root,
+        method=method,
+        images=parse_integers(images, "--images"),
+        held_out=held_out,
+        fit_images=32 if fit_images is None else fit_images,
+        seed=seed or 0,
+        device=device,
+    )
+    deliver(found, signal_table, json, out)
 
 
 @app.command()

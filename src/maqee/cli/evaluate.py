@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from maqee.cli.options import DataRoot, Device, Figures, FinishedRun, Json, Split, Stage, Task
+from typing import Annotated
+
+import typer
+
+from maqee.cli.options import MODEL, DataRoot, Device, Figures, FinishedRun, Json, Split, Stage, Task
 from maqee.cli.output import deliver
 
 
 def evaluate(
     run: FinishedRun,
     stage: Stage = None,
+    frontier: Annotated[
+        bool,
+        typer.Option("--frontier", help="Every plan under RUN/frontier instead of RUN's own.", rich_help_panel=MODEL),
+    ] = False,
     split: Split = "test",
     data_root: DataRoot = None,
     task: Task = None,
@@ -21,7 +29,10 @@ def evaluate(
     --task may name the run's task with another confidence, e.g. segmentation-median.
     """
     from maqee.evaluation import evaluate as evaluate_run
+    from maqee.report.frontier_plans_table import frontier_plans_table
     from maqee.report.tables import evaluation_table
 
-    found = evaluate_run(run, data_root=data_root, split=split, stage=stage, task=task, device=device)
-    deliver(found, evaluation_table, json, out)
+    found = evaluate_run(
+        run, data_root=data_root, split=split, stage=stage, task=task, device=device, frontier=frontier
+    )
+    deliver(found, frontier_plans_table if frontier else evaluation_table, json, out)

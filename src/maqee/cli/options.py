@@ -229,3 +229,16 @@ def parse_integers(text: str, option: str) -> list[int]:
         return [int(part) for part in split_words(text)]
     except ValueError as error:
         raise MaqeeError(f"{option} {text!r} must be whole numbers with commas between them.") from error
+
+
+def parse_spans(text: str, option: str) -> list[int]:
+    """Whole numbers with commas between them, or from one to another with a dash: 3-6 is 3,4,5,6."""
+    from maqee.errors import MaqeeError
+
+    found: list[int] = []
+    for part in split_words(text):
+        low, dash, high = part.partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise MaqeeError(f"{option} {text!r} must be whole numbers such as 3-6 or 4,8.")
+        found += range(int(low), int(high or low) + 1)
+    return found

@@ -13,15 +13,14 @@ from maqee.data import ImageSet, open_source
 from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel, load_with_exits
+from maqee.exits import EarlyExitModel, load_compressible
 from maqee.progress import phase
 from maqee.runs import (
     SEEN,
     DataSource,
-    model_folder,
     read_recipe,
     require_data,
-    require_folder,
+    resolve_model,
     task_of,
 )
 from maqee.runtime.ready import ReadyModel
@@ -50,8 +49,8 @@ def compress(
     Called again with the same `out`, it goes on where it stopped and ends with the same plan.
 
     Args:
-        model: a trained model with exits; or the folder of a run of `maqee train`, of one of its stages, or of any
-            model with exits, whose data set is then known or named.
+        model: a trained model with exits; or the folder of a run of `maqee train`, of one of its stages, or any other
+            model, whose data set is then known or named. For a model without exits only bits are chosen.
         calibration: images that no part of the model was trained on; only for a model in memory.
         train: training images, for recovery; only for a model in memory.
         data: name of the data set, if the folder does not say; split as in training.
@@ -84,7 +83,7 @@ def compress(
         )
     if calibration is not None or train is not None or test is not None:
         raise MaqeeError("A model in a folder comes with its data: give data and data_root, not sets of images.")
-    run, options = require_folder(Path(model)), options or CompressOptions()
+    run, options = Path(model), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
     source = require_data(run, data, data_root)
     return _compress_run(run, source, budget, search_options, options, out, device, show)
@@ -100,8 +99,8 @@ def _compress_run(
     device: str | None,
     show: bool,
 ) -> ReadyModel:
-    folder = model_folder(run)
-    network = load_with_exits(folder, tasks[options.task or ""].confidence)
+    folder = resolve_model(run)
+    network = load_compressible(folder, tasks[options.task or ""].confidence)
     if options.recovery.augment is None:
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)
@@ -109,9 +108,9 @@ def _compress_run(
         splits = open_source(source, network.backbone)
     facts = {
         "data": source.to_json(),
-        "model": str(folder.resolve()),
+        "model": str(Path(folder).resolve() if Path(folder).exists() else folder),
         "task": options.task,
-        SEEN: check_unseen(folder, splits.calibration),
+        SEEN: check_unseen(Path(folder), splits.calibration),
         "environment": describe_environment(),
     }
     return compress_model(

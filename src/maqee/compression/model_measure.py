@@ -27,7 +27,6 @@ from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.parts import Part
 from maqee.quant import QuantizedModel
-from maqee.quant.places import Place
 from maqee.tasks import Task
 
 KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
@@ -103,13 +102,6 @@ class ModelMeasure:
         """What the model costs."""
         return tuple(self.reference.parts())
 
-    @property
-    def fixed_units(self) -> frozenset[Unit]:
-        """What cannot be switched, because settings name its bits or leave it float."""
-        places = [place for place in self.quantized.places.values() if place.role != "merge"]
-        free = {_unit_of(place) for place in places if self.quantized.switches(place.name)}
-        return frozenset(_unit_of(place) for place in places) - free
-
     # --- passes ------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
@@ -174,20 +166,31 @@ class ModelMeasure:
         self.passes += share * runs / self.depth
         return BlockRisks(lowest, totals[..., 0], totals[..., 1])
 
+    def can_switch(self, unit: Unit) -> bool:
+        """Whether a part of the unit was fitted at several widths; in a head some layers may be fixed."""
+        places = self.quantized.places.values()
+        if unit.kind in ("layer", "block"):
+            mine = [p for p in places if p.block == unit.number and unit.layer in ("", p.layer)]
+        elif unit.kind == "head":
+            mine = [p for p in places if p.head == unit.number and not p.attention]
+        else:
+            mine = [p for p in places if p.role == unit.kind]
+        return any(self.quantized.switches(place.name) for place in mine)
+
     def unit_errors(
         self, base: BitSettings, space: Space, options: SearchOptions, passes: float
     ) -> tuple[UnitErrors, ...]:
         """Errors of every width of every unit, on as many images as fit into that many calibration passes."""
         total = sum(len(images) for images, _ in self.batches)
         runs = error_runs(space, self.depth)
-        count = min(total, max(LEAST_IMAGES, int(passes * total / max(runs, 1e-9))))
+        count = min(total, max(LEAST_IMAGES, int(passes * total / (runs + 1))))  # one for the pass at the base
         images, left = [], count
         for batch, _ in self.batches:
             if left > 0:
                 images.append(batch[:left])
                 left -= len(batch)
         self.model.eval()
-        found = measure_unit_errors(self.reference, self.quantized, images, base, space, options, self.task)
+        found = measure_unit_errors(self.quantized, images, base, space, options, self.task)
         self._inputs_of = None
         self.passes += (runs + 1) * count / total
         return found
@@ -276,15 +279,6 @@ def noise_ratio(reference: Tensor, output: Tensor) -> Tensor:
     """`maqee.apq.risks.noise_ratio` on tensors: (batch, ...) to (batch,)."""
     energy = reference.flatten(1).square().sum(dim=1).clamp(min=EPSILON)
     return (output - reference).flatten(1).square().sum(dim=1) / energy
-
-
-def _unit_of(place: Place) -> Unit:
-    """What a layer or attention product is for a search."""
-    if place.role == "block":
-        return Unit("layer", place.block, place.layer)
-    if place.role == "head":
-        return Unit("head", place.head)
-    return Unit("patch" if place.role == "patch" else "classifier")
 
 
 def _arrays(prefix: str, answers: Sequence[_Answers]) -> dict[str, NDArray[np.float32]]:

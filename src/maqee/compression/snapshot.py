@@ -40,14 +40,19 @@ def load_snapshot(quantized: QuantizedModel, path: Path) -> None:
             place = f"{name}.fitted.{input_bits}"
             for part in ("norm", "ratio", "bias"):
                 setattr(width, part, tensors.get(f"{place}.{part}"))
-            for bits in list(width.states):
+            states = nn.ModuleDict()  # of its own: after training several widths share one
+            for bits in width.states:
                 parts = {part: tensors.get(f"{place}.states.{bits}.{part}") for part in WeightState.PARTS}
                 if parts["stored"] is None:
                     raise MaqeeError(f"{path} has no weights of {name} at {bits} bits: it belongs to another search.")
-                width.states[bits] = WeightState.stored_as(int(bits), tuple(layer.rows.shape), parts)
-        if (bias := tensors.get(f"{name}.inner.bias")) is not None:
-            layer.inner.bias = nn.Parameter(bias)  # some methods create it
+                states[bits] = WeightState.stored_as(int(bits), tuple(layer.rows.shape), parts)
+            width.states = states
+        bias = tensors.get(f"{name}.inner.bias")
+        layer.inner.bias = None if bias is None else nn.Parameter(bias)  # some methods create it, and so does training
     try:
         quantized.model.load_state_dict(tensors)
     except RuntimeError as error:
         raise MaqeeError(f"{path} has other weights than this model: it belongs to another search.") from error
+    for layer in quantized.layers.values():
+        if not layer.folded:  # the file has the norms of the widths that were in use when it was written
+            layer.use_norm()

@@ -10,7 +10,7 @@ from maqee.apq import BitSettings, Plan, Trace, choose_thresholds, exit_costs, l
 from maqee.data import ImageSet, open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.evaluation.record import measure_policies, metric_figures
+from maqee.evaluation.record import exit_rows, measure_policies
 from maqee.evaluation.results import Evaluation, ExitFigures, PolicyFigures
 from maqee.evaluation.trace_search import DROPS
 from maqee.exits import EarlyExitModel
@@ -63,7 +63,12 @@ def evaluate_compressed(
 
 def about_plan(plan: Plan) -> dict[str, object]:
     """What figures of a compressed model are figures of."""
-    return {"method": plan.method, "bits": plan.bits.to_json()}
+    return {
+        "method": plan.method,
+        "bits": plan.bits.to_json(),
+        "weight_bits": round(plan.got.weighted_bits, 6),
+        "activation_bits": None if plan.got.activation_bits is None else round(plan.got.activation_bits, 6),
+    }
 
 
 def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
@@ -76,6 +81,8 @@ def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
         The scores asked for, descending, and the policies; scores that the quantized model does not reach are left
         out, and so are those that no other policy comes of.
     """
+    if not trace.exits:
+        return [], []
     cost = float(exit_costs(trace)[-1])
     found: dict[tuple[float, ...], float] = {}
     for score in sorted(
@@ -90,11 +97,7 @@ def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
 def measure_quantized(
     model: EarlyExitModel, bits: BitSettings, data: ImageSet, task: Task, policies: Sequence[Policy] = ()
 ) -> tuple[list[ExitFigures], list[PolicyFigures]]:
-    """Every exit's metric; figures of the policies that were asked for, and then of shared thresholds."""
-    shared = [Policy.same(threshold, model.num_exits) for threshold in STANDARD_THRESHOLDS]
+    """Every exit's metric; figures of the policies that were asked for, and then, with exits, of shared thresholds."""
+    shared = [Policy.same(threshold, model.num_exits) for threshold in STANDARD_THRESHOLDS] if model.num_exits else []
     measured, rows = measure_policies(model, data, task, bits, [*policies, *shared], show=True)
-    exits = [
-        ExitFigures(block=block, metrics=metric_figures(task, metric))
-        for block, metric in zip(model.exit_blocks, measured.exits, strict=True)
-    ]
-    return exits, rows
+    return exit_rows(model, measured, task), rows

@@ -3,12 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, overload
 
 from maqee.errors import MaqeeError
 from maqee.evaluation.compressed import evaluate_compressed
+from maqee.evaluation.frontier_plans import FrontierEvaluation, evaluate_frontier
 from maqee.evaluation.results import Evaluation
 from maqee.evaluation.trained import evaluate_trained
 from maqee.runs import is_compressed
+
+
+@overload
+def evaluate(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    split: str = "test",
+    stage: str | None = None,
+    task: str | None = None,
+    device: str | None = None,
+    frontier: Literal[False] = False,
+) -> Evaluation: ...
+
+
+@overload
+def evaluate(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    split: str = "test",
+    stage: str | None = None,
+    task: str | None = None,
+    device: str | None = None,
+    frontier: Literal[True],
+) -> FrontierEvaluation: ...
+
+
+@overload
+def evaluate(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    split: str = "test",
+    stage: str | None = None,
+    task: str | None = None,
+    device: str | None = None,
+    frontier: bool,
+) -> Evaluation | FrontierEvaluation: ...
 
 
 def evaluate(
@@ -19,7 +60,8 @@ def evaluate(
     stage: str | None = None,
     task: str | None = None,
     device: str | None = None,
-) -> Evaluation:
+    frontier: bool = False,
+) -> Evaluation | FrontierEvaluation:
     """The metric of every exit and of policies, for a folder of `maqee train`, `maqee exits` or `maqee compress`.
 
     Args:
@@ -29,10 +71,16 @@ def evaluate(
         stage: of a trained run, the stage to evaluate; the last one when left out.
         task: of a trained run, the task with another confidence, for example "segmentation-median".
         device: the GPU if there is one.
+        frontier: of a compressed run with a frontier, all its plans instead of the one.
     """
     folder, root = Path(run), None if data_root is None else Path(data_root)
     if not is_compressed(folder):
+        if frontier:
+            raise MaqeeError(
+                f"{folder} holds no compressed model: maqee compress with search.frontier=true makes frontiers."
+            )
         return evaluate_trained(folder, root, split, stage, device, task)
     if stage is not None or task is not None:
         raise MaqeeError(f"{folder} holds a compressed model: stage and task are for folders of maqee train.")
-    return evaluate_compressed(folder, root, split, device)
+    evaluate_one = evaluate_frontier if frontier else evaluate_compressed
+    return evaluate_one(folder, root, split, device)

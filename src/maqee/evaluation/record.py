@@ -12,7 +12,7 @@ from torch import Tensor
 
 from maqee.apq.cost import bops, total_macs, utilization
 from maqee.data import ImageSet, eval_batches
-from maqee.evaluation.results import PolicyFigures
+from maqee.evaluation.results import ExitFigures, PolicyFigures
 from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
 from maqee.models import Backbone
 from maqee.policy import Policy
@@ -110,9 +110,11 @@ def measure_batches(
         rows[2].append(torch.stack([task.loss(output, targets) for output in outputs], dim=1).cpu())
         for metric, output in zip(exits, outputs, strict=True):
             metric.update(output, targets)
+        by_exit = torch.stack(outputs) if policies else None  # (exits + 1, batch, ...)
         for metric, policy in zip(under, policies, strict=True):
+            assert by_exit is not None
             chosen = torch.from_numpy(policy.choose(confidence[:, :-1].numpy())).to(targets.device)
-            metric.update(torch.stack(outputs)[chosen, torch.arange(len(chosen), device=targets.device)], targets)
+            metric.update(by_exit[chosen, torch.arange(len(chosen), device=targets.device)], targets)
         done += len(confidence)
         if bar is not None:
             bar.update(done)
@@ -167,8 +169,22 @@ def measure_policies(
 ) -> tuple[Measured, list[PolicyFigures]]:
     """Every exit, and the figures of every policy, from one pass."""
     measured = measure_exits(model, data, task, policies, show=show)
-    rows = [
+    return measured, policy_rows(model, measured, task, bits, policies)
+
+
+def policy_rows(
+    model: EarlyExitModel, measured: Measured, task: Task, bits: BitSettings, policies: Sequence[Policy]
+) -> list[PolicyFigures]:
+    """The figures of the policies that were measured in a pass."""
+    return [
         figures_under(model, measured.record, policy, bits, metric_figures(task, metric))
         for policy, metric in zip(policies, measured.policies, strict=True)
     ]
-    return measured, rows
+
+
+def exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[ExitFigures]:
+    """The metric at every exit and, last, at full depth."""
+    return [
+        ExitFigures(block=block, metrics=metric_figures(task, metric))
+        for block, metric in zip(model.exit_blocks, measured.exits, strict=True)
+    ]

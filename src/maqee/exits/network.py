@@ -60,6 +60,12 @@ def load_with_exits(folder: Path, confidence: Confidence = max_probability) -> E
     return EarlyExitModel.load(folder, confidence)
 
 
+def load_compressible(source: str | Path, confidence: Confidence = max_probability) -> EarlyExitModel:
+    """A model with its exits, or any other model as one that has none: bits can be chosen for it too."""
+    network = load_network(source, confidence)
+    return network if isinstance(network, EarlyExitModel) else EarlyExitModel(network, (), (), confidence=confidence)
+
+
 def save_network(network: Network, folder: Path) -> None:
     """Write a folder that `load_network` reads back."""
     if isinstance(network, EarlyExitModel):

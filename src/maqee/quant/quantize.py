@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
-from maqee.quant.fit_widths import fitting_widths
 from maqee.quant.methods import methods
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import check_finite
@@ -30,8 +29,6 @@ def quantize(
     for name, parameter in model.named_parameters():
         check_finite(parameter, f"The model's {name}")
     quantized = QuantizedModel(model, method, settings or QuantSettings())
-    with fitting_widths(quantized) as widths:
-        for _ in widths:
-            fit(quantized, images)
+    fit(quantized, images)
     quantized.check_applied()
     return quantized

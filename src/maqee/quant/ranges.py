@@ -13,6 +13,7 @@ from torch import Tensor
 
 from maqee.errors import MaqeeError
 from maqee.quant.grids import Grid, LogSqrt2Grid, UniformGrid, check_bits, grid_from_range
+from maqee.quant.squared_errors import log_errors, uniform_errors
 
 REPQ_QUANTILES = (0.999, 0.9999, 0.99999)
 ERQ_WEIGHT_QUANTILES = (0.97, 0.98, 0.99, 0.995, 0.9995, 0.9997, 0.9999, 0.99995, 0.99999, 1.0)
@@ -65,25 +66,41 @@ def minmax_grid(rows: Tensor, bits: int) -> UniformGrid:
 
 def quantile_grid(rows: Tensor, bits: int, quantiles: Sequence[float] = REPQ_QUANTILES) -> UniformGrid:
     """The pair of quantiles whose grid has the least mean squared error, for each row on its own."""
+    return quantile_grids(rows, (bits,), quantiles)[0]
+
+
+def quantile_grids(
+    rows: Tensor, widths: Sequence[int], quantiles: Sequence[float] = REPQ_QUANTILES
+) -> list[UniformGrid]:
+    """The same for several widths; the quantiles are looked for once."""
     lows, highs = quantile_range(rows, quantiles)
-    candidates = [grid_from_range(low, high, bits) for low, high in zip(lows, highs, strict=True)]
-    scale = torch.stack([grid.scale for grid in candidates])
-    zero = torch.stack([grid.zero for grid in candidates])
-    best = torch.stack([mean_error(grid, rows) for grid in candidates]).argmin(dim=0)[None, :, None]
-    return UniformGrid(bits, scale.gather(0, best)[0], zero.gather(0, best)[0])
+    found = []
+    for bits in widths:
+        every = grid_from_range(lows, highs, bits)  # (quantiles, rows, 1)
+        best = uniform_errors(rows, every).argmin(dim=0)[None, :, None]
+        found.append(UniformGrid(bits, every.scale.gather(0, best)[0], every.zero.gather(0, best)[0]))
+    return found
 
 
 def log_sqrt2_grid(rows: Tensor, bits: int, quantiles: Sequence[float] = REPQ_QUANTILES) -> LogSqrt2Grid:
     """The upper quantile whose logarithmic grid has the least mean squared error."""
-    check_bits(bits)
+    return log_sqrt2_grids(rows, (bits,), quantiles)[0]
+
+
+def log_sqrt2_grids(
+    rows: Tensor, widths: Sequence[int], quantiles: Sequence[float] = REPQ_QUANTILES
+) -> list[LogSqrt2Grid]:
+    """The same for several widths; quantiles and logarithms are made once."""
+    for bits in widths:
+        check_bits(bits)
     _, highs = quantile_range(rows, quantiles)
-    candidates = [LogSqrt2Grid(bits, high.clamp(min=torch.finfo(rows.dtype).tiny)) for high in highs]
-    scale = torch.stack([grid.scale for grid in candidates])
-    best = torch.stack([mean_error(grid, rows) for grid in candidates]).argmin(dim=0)[None, :, None]
-    return LogSqrt2Grid(bits, scale.gather(0, best)[0])
+    scale = highs.clamp(min=torch.finfo(rows.dtype).tiny)  # (quantiles, rows, 1)
+    best = log_errors(rows, scale, widths).argmin(dim=1)  # (widths, rows)
+    chosen = [scale.gather(0, row[None, :, None])[0] for row in best]
+    return [LogSqrt2Grid(bits, one) for bits, one in zip(widths, chosen, strict=True)]
 
 
-def mean_error(grid: Grid, rows: Tensor, chunk: int = 1 << 20) -> Tensor:
+def mean_error(grid: Grid, rows: Tensor, chunk: int = 1 << 16) -> Tensor:
     """Mean squared error of each row, a piece of the row at a time so that the work stays in the cache."""
     width = max(1, chunk // rows.shape[0])
     total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)

@@ -44,6 +44,18 @@ def fitting_table(result: dict[str, Any]) -> str:
         f"{row['peak_bytes'] / GIB:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
         for row in result["rows"]
     ]
+    weights, activations = result["all_pairs"]
+    lines += [
+        f"all {len(weights) * len(activations)} pairs of W{weights[0]}..{weights[-1]} and "
+        f"A{activations[0]}..{activations[-1]}",
+        f"{'method':<12}{'fit s':>9}{'one pair':>10}{'peak GiB':>10}{'kept / model':>14}{'set_bits ms':>13}",
+    ]
+    lines += [
+        f"{row['method']:<12}{row['all_pairs_seconds']:>9.2f}{row['all_pairs_multiple']:>9.2f}x"
+        f"{row['all_pairs_peak_bytes'] / GIB:>10.2f}{row['all_pairs_per_model_bytes']:>14.2f}"
+        f"{row['set_bits_ms']:>13.3f}"
+        for row in result["rows"]
+    ]
     return "\n".join(lines)
 
 
@@ -58,14 +70,20 @@ def recovery_line(result: dict[str, Any]) -> str:
 
 
 def search_step_table(result: dict[str, Any]) -> str:
-    """One step of the search against running the model anew."""
+    """The search and its steps against one calibration pass, and against running the model anew."""
     lines = [
         f"{result['model']} by {result['method']}, {result['samples']} images, {result['scored']} for single blocks, "
         f"{result['device']}, {result['threads']} threads",
         f"{'':<28}{'passes':>8}{'seconds':>10}{'of a pass':>11}",
         f"{'calibration pass':<28}{1:>8}{result['pass_seconds']:>10.2f}{1:>11.2f}",
     ]
-    for name, key in (("one step of the search", "step"), ("running the model anew", "plain")):
+    rows = (
+        ("one iteration", "iteration"),
+        ("the whole search", "whole"),
+        ("one step, weights alone", "step"),
+        ("running the model anew", "plain"),
+    )
+    for name, key in rows:
         row = result[key]
         lines.append(f"{name:<28}{row['passes']:>8.3g}{row['seconds']:>10.2f}{row['of_a_pass']:>11.2f}")
     arrays = result["arrays"]

@@ -61,6 +61,8 @@ def compressed_table(result: dict[str, Any]) -> str:
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
     lines += [*bit_lines(result["bits"]), *(["recovered"] if result["recovered"] else [])]
     lines += policy_lines([("plan", result["plan"])], result["metric"])
+    if not result["shared_thresholds"]:
+        return "\n".join(lines)
     lines.append(f"least cost for {result['score']} on calibration images of")
     frontier = [(f"  {row['calibration_target']:.2%}", row) for row in result["frontier"]]
     lines += policy_lines(frontier, result["metric"])[1:]

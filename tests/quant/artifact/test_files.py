@@ -23,6 +23,7 @@ from maqee.quant.coded import GridModule
 from maqee.quant.grids import UniformGrid
 from maqee.quant.integer import execute_integers
 from maqee.runtime import load_quantized_network as load_quantized
+from tests.helpers import set_weights
 from tests.quant.artifact.damage import CONFIG, WEIGHTS, change_config, change_tensors
 from tests.quant.makers import EVERYTHING, give_twin_grids, give_two_groups, pictures, quantized
 
@@ -97,15 +98,15 @@ def test_zero_points_outside_of_a_byte(tmp_path: Path) -> None:
 
 def test_a_grid_for_each_channel(tmp_path: Path) -> None:
     model = quantized()
-    model.layers["blocks.0.mlp.fc1"].input = GridModule(UniformGrid(4, torch.rand(32) + 0.1, torch.full((32,), 7.0)))
+    model.layers["blocks.0.mlp.fc1"].set_input(GridModule(UniformGrid(4, torch.rand(32) + 0.1, torch.full((32,), 7.0))))
     assert_survives(model, tmp_path)
 
 
 def test_widths_in_use_are_kept_and_no_others(tmp_path: Path) -> None:
     model = quantized(widths=(3, 5, 6))
-    model.set_block_bits((6, 3, 5, 4))
+    set_weights(model, (6, 3, 5, 4))
     again = assert_survives(model, tmp_path)
-    assert again.block_bits == (6, 3, 5, 4)
+    assert again.bit_settings.block_weights == (6, 3, 5, 4)
     with pytest.raises(MaqeeError, match="no weights at 4 bits"):
         again.set_bits(1, 4)
 

@@ -4,22 +4,30 @@ Two steps for each layer on its own, given what the float model feeds it. Aqer: 
 float weights so that the output comes out right again. Wqer: round the weights half of the columns at a time, and
 change the columns that are not yet rounded (the bias is the last) to make up for it. The 2025 version begins from
 RepQ's change of scale after LayerNorm and gives outlier columns of qkv and fc1 a grid of their own.
+
+Grids of activations are fitted to the same float inputs. The release fits them to what layers with float weights and
+inputs quantized at one common width deliver; here layers may have any widths, and one pass serves all.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maqee.quant.coded import WeightState
+from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.fit_widths import OneFloatPass
 from maqee.quant.grids import UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
+from maqee.quant.methods.common import fit_operand, fit_weights, input_grids, reparameterize
 from maqee.quant.methods.method import methods
 from maqee.quant.quantized_model import QuantizedModel
-from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grid
-from maqee.quant.regression import Moments, ridge_update, round_and_compensate
+from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grids
+from maqee.quant.regression import Moments, Ridge, halves, missing_output, ridge_update, round_and_compensate
 
 LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram matrix as it is, not to its mean
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step
@@ -30,71 +38,83 @@ OUTLIER_SHARE = 20  # one column of qkv and fc1 is set apart for every 20 output
 @methods.register("erq")
 def fit_erq(quantized: QuantizedModel, images: Tensor) -> None:
     """The 2025 version."""
-    _fit_inputs(quantized, images, reparameterized=True)
-    _reduce_errors(quantized, images, two_groups=True)
+    _fit(quantized, images, expanded=True)
 
 
 @methods.register("erq-2024")
 def fit_erq_2024(quantized: QuantizedModel, images: Tensor) -> None:
     """The first version: neither the change of scale nor two groups of columns."""
-    _fit_inputs(quantized, images, reparameterized=False)
-    _reduce_errors(quantized, images, two_groups=False)
+    _fit(quantized, images, expanded=False)
 
 
-def _fit_inputs(quantized: QuantizedModel, images: Tensor, reparameterized: bool) -> None:
-    """Grids of all activations, with float weights."""
-
-    def norm_to_change(layer: QuantLayer) -> nn.LayerNorm | None:
-        return quantized.norm_before(layer.name) if reparameterized and _after_norm(layer) else None
+def _fit(quantized: QuantizedModel, images: Tensor, expanded: bool) -> None:
+    """One full-precision pass; every layer is fitted at all widths as its input passes by."""
+    fitting = OneFloatPass(quantized)
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
-        asked = quantized.asked(layer.name)
-        if asked.activations is not None:
-            fit_input(layer, x, asked.activations, channels=norm_to_change(layer) is not None)
+        special = expanded and _after_norm(layer)
+        norm = quantized.norm_before(layer.name) if special else None
+        grids = input_grids(layer, x, fitting.widths(layer), channels=norm is not None)
+        by_width = {grid.bits: grid for grid in grids}
+        for bits in fitting.each_width(layer):
+            seen = x
+            if bits is not None:
+                layer.set_input(GridModule(by_width[bits]))
+                if norm is not None:
+                    seen = reparameterize(layer, norm, quantized.settings.integer_zeros)(x)
+            _reduce_errors(quantized, layer, seen, split=special)
 
-    with quantized.observing(on_layer, lambda *operand: fit_operand(quantized, *operand)):
+    def on_operand(attend: QuantAttend, operand: str, x: Tensor) -> None:
+        fit_operand(attend, fitting.widths(attend), operand, x)
+
+    with quantized.in_float(), quantized.observing(on_layer, on_operand):
         quantized.run_everything(images)
-    for layer in quantized.layers.values():
-        norm = norm_to_change(layer)
-        if norm is not None and layer.input is not None:
-            reparameterize(layer, norm, quantized.settings.integer_zeros)
+    fitting.finish()
 
 
-def _reduce_errors(quantized: QuantizedModel, images: Tensor, two_groups: bool) -> None:
-    """Both steps for every layer, as its float input passes by."""
+def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, split: bool) -> None:
+    """Both steps for one layer at the width of its input in use, for all widths of its weights."""
+    widths = quantized.widths(layer.name)
+    rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
+    if isinstance(layer.inner, nn.Conv2d) and layer.inner.groups > 1:
+        fit_weights(layer, widths, ERQ_WEIGHT_QUANTILES)  # no other column could make up for an error
+        return
+    patch = quantized.places[layer.name].role == "patch"
+    lam = LAMBDA * PATCH_FACTOR if patch else LAMBDA
+    bias = layer.inner.bias.detach() if layer.inner.bias is not None else rows.new_zeros(len(rows))
+    if layer.input is None:
+        moments = Moments.of(input_rows(layer, x))
+        ridge = Ridge(moments.gram, lam)
+    else:
+        moments, rounded = _rounded_input(layer, x)
+        ridge = Ridge(moments.gram, lam)
+        first = (
+            Ridge(moments.gram, LAMBDA_SINGLE_ROW) if x.ndim == 2 else Ridge(moments.gram, LAMBDA) if patch else ridge
+        )
+        weight_change, bias_change = ridge_update(
+            first, missing_output(input_rows(layer, x), rounded, rows), rows.dtype
+        )
+        rows, bias = rows + weight_change, bias + bias_change
+    for state in _rounded(rows, bias, moments, ridge, widths, split, refine=not patch):
+        layer.add_state(state)
+    layer.inner.weight.data = rows.view_as(layer.inner.weight)
+    layer.inner.bias = nn.Parameter(bias)
 
-    def on_layer(layer: QuantLayer, x: Tensor) -> None:
-        apply_changes()
-        widths = quantized.widths(layer.name)
-        rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
-        if isinstance(layer.inner, nn.Conv2d) and layer.inner.groups > 1:
-            fit_weights(layer, widths, ERQ_WEIGHT_QUANTILES)  # no other column could make up for an error
-            return
-        rounded = x if layer.input is None else layer.input(x)
-        moments = Moments.of(input_rows(layer, x), input_rows(layer, rounded))
-        bias = layer.inner.bias.detach() if layer.inner.bias is not None else rows.new_zeros(len(rows))
-        if layer.input is not None:
-            weight_change, bias_change = ridge_update(moments, rows, LAMBDA_SINGLE_ROW if x.ndim == 2 else LAMBDA)
-            rows, bias = rows + weight_change, bias + bias_change
-        split = two_groups and _after_norm(layer)
-        patch = quantized.places[layer.name].role == "patch"
-        for bits in widths:
-            layer.add_state(_rounded(rows, bias, moments, bits, split, patch))
-        changes.append((layer, rows, bias))
 
-    def apply_changes() -> None:
-        """Change the weights of the layer that was fitted last; by now it has done its part of the float pass."""
-        while changes:
-            layer, rows, bias = changes.pop()
-            layer.inner.weight.data = rows.view_as(layer.inner.weight)
-            layer.inner.bias = nn.Parameter(bias)
+def _rounded_input(layer: QuantLayer, x: Tensor) -> tuple[Moments, Tensor]:
+    """Moments of a layer's rounded input, and its rows (samples, in)."""
+    assert layer.input is not None
+    grid = layer.input.grid
+    if isinstance(layer.inner, nn.Linear) and isinstance(grid, UniformGrid) and _is_plain(grid):
+        codes = grid.codes(input_rows(layer, x))
+        return Moments.of_codes(codes, grid), grid.values(codes)
+    rounded = input_rows(layer, layer.input(x))
+    return Moments.of(rounded), rounded
 
-    changes: list[tuple[QuantLayer, Tensor, Tensor]] = []
-    with quantized.in_float(), quantized.observing(on_layer, None):
-        quantized.run_everything(images)
-    apply_changes()
-    for layer in quantized.layers.values():
-        layer.set_bits(quantized.asked(layer.name).weights)
+
+def _is_plain(grid: UniformGrid) -> bool:
+    """Whether all numbers on the grid are whole multiples of one step."""
+    return grid.scale.numel() == 1 and grid.zero.numel() == 1 and bool(grid.zero == grid.zero.round())
 
 
 def _after_norm(layer: QuantLayer) -> bool:
@@ -102,19 +122,29 @@ def _after_norm(layer: QuantLayer) -> bool:
     return layer.name.endswith((".qkv", ".fc1"))
 
 
-def _rounded(rows: Tensor, bias: Tensor, moments: Moments, bits: int, split: bool, patch: bool) -> WeightState:
-    """Weights at one width: fit the grid, then round and compensate."""
+def _rounded(
+    rows: Tensor, bias: Tensor, moments: Moments, ridge: Ridge, widths: Sequence[int], split: bool, refine: bool
+) -> list[WeightState]:
+    """Weights at several widths: fit the grids, then round and compensate."""
+    if not widths:
+        return []
     group = outlier_columns(rows) if split else None
     if group is not None and group.any():
-        parts = [quantile_grid(rows[:, group == index], bits, ERQ_WEIGHT_QUANTILES) for index in (0, 1)]
-        scale, zero = (torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("scale", "zero"))
-        spread = UniformGrid(bits, scale[:, group.long()], zero[:, group.long()])
+        columns = group.long()
+        parts = [quantile_grids(rows[:, group == index], widths, ERQ_WEIGHT_QUANTILES) for index in (0, 1)]
+        grids = [
+            UniformGrid(bits, torch.cat([one.scale, two.scale], dim=1), torch.cat([one.zero, two.zero], dim=1))
+            for bits, one, two in zip(widths, *parts, strict=True)
+        ]
+        spread = [UniformGrid(grid.bits, grid.scale[:, columns], grid.zero[:, columns]) for grid in grids]
     else:
-        spread = quantile_grid(rows, bits, ERQ_WEIGHT_QUANTILES)
-        group, scale, zero = None, spread.scale, spread.zero
-    lam = LAMBDA * PATCH_FACTOR if patch else LAMBDA
-    codes, bias = round_and_compensate(moments, rows, bias, spread, lam, refine=not patch)
-    return WeightState(bits, codes, scale, zero, group, bias)
+        group, grids = None, quantile_grids(rows, widths, ERQ_WEIGHT_QUANTILES)
+        spread = grids
+    found = round_and_compensate(halves(moments, ridge, rows.dtype, refine), rows, bias, spread)
+    return [
+        WeightState(grid.bits, codes, grid.scale, grid.zero, group, shift)
+        for grid, (codes, shift) in zip(grids, found, strict=True)
+    ]
 
 
 def outlier_columns(weight: Tensor) -> Tensor:
@@ -124,10 +154,7 @@ def outlier_columns(weight: Tensor) -> Tensor:
     negative ones. The floor(out / 20) columns with most of them are set apart; of equals, the one that is met first
     going through the rows.
     """
-    none = torch.tensor(torch.nan, dtype=weight.dtype, device=weight.device)
-    high = torch.nanquantile(torch.where(weight > 0, weight, none), 0.99, dim=1, keepdim=True)
-    low = torch.nanquantile(torch.where(weight < 0, weight, none), 0.01, dim=1, keepdim=True)
-    marked = (weight > high) | (weight < low)
+    marked = (weight > _outer_percentile(weight, upper=True)) | (weight < -_outer_percentile(-weight, upper=False))
     count = marked.sum(dim=0).tolist()
     first = torch.where(marked.any(dim=0), marked.int().argmax(dim=0), len(weight)).tolist()  # first row to mark it
     order = sorted(range(weight.shape[1]), key=lambda column: (-count[column], first[column], column))
@@ -135,6 +162,25 @@ def outlier_columns(weight: Tensor) -> Tensor:
     chosen = order[: min(len(weight) // OUTLIER_SHARE, weight.shape[1] - 1)]
     group[torch.tensor(chosen, dtype=torch.long, device=weight.device)] = 1
     return group
+
+
+def _outer_percentile(weight: Tensor, upper: bool) -> Tensor:
+    """The 99th percentile of each row's positive numbers, (out, 1), from the few largest; 0 where there are none.
+
+    Args:
+        weight: (out, in).
+        upper: whether ranks are counted from the smallest number, as for the 99th percentile, or from the largest, as
+            for the 1st percentile of numbers with the other sign: the same but for rounding.
+    """
+    count = (weight > 0).sum(dim=1, keepdim=True)
+    most = min(weight.shape[1], math.ceil(0.01 * weight.shape[1]) + 2)
+    largest = weight.clamp(min=0).topk(most, dim=1).values  # descending
+    last = (count - 1).clamp(min=0)
+    rank = torch.tensor(0.99 if upper else 0.01, dtype=weight.dtype) * last
+    below, above = rank.floor().long(), rank.ceil().long()
+    ends = [last - place if upper else place for place in (below, above)]
+    first, second = (largest.gather(1, place.clamp(0, most - 1)) for place in ends)
+    return torch.lerp(first, second, rank - below)
 
 
 def input_rows(layer: QuantLayer, x: Tensor) -> Tensor:

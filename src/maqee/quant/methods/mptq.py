@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule
+from maqee.quant.fit_widths import fitting_widths
 from maqee.quant.grids import TwinGrid, UniformGrid, symmetric_grid
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import fit_input, fit_weights, scalar, whole
@@ -30,7 +31,6 @@ SMALLEST_REGION = 20  # regions for small probabilities end at 2^0, 2^-1, .. 2^-
 @methods.register("mptq")
 def fit_mptq(quantized: QuantizedModel, images: Tensor) -> None:
     """Smooth what follows a LayerNorm, then fit each layer to what the quantized layers before it deliver."""
-    _smooth(quantized, images)
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
         asked = quantized.asked(layer.name)
@@ -52,8 +52,10 @@ def fit_mptq(quantized: QuantizedModel, images: Tensor) -> None:
         grid = probability_grid(x, bits) if operand == "p" else scalar(quantile_grid(whole(x), bits))
         attend.grids[operand] = GridModule(grid)
 
-    with quantized.observing(on_layer, on_operand):
-        quantized.run_everything(images)
+    for _ in fitting_widths(quantized):
+        _smooth(quantized, images)
+        with quantized.observing(on_layer, on_operand):
+            quantized.run_everything(images)
 
 
 def _smooth(quantized: QuantizedModel, images: Tensor) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, rounded_state
+from maqee.quant.fit_widths import fitting_widths
 from maqee.quant.layer import QuantLayer
 from maqee.quant.methods.common import scalar, whole
 from maqee.quant.methods.method import methods
@@ -15,7 +16,7 @@ from maqee.quant.ranges import check_finite, minmax_grid
 
 @methods.register("rtn")
 def fit_rtn(quantized: QuantizedModel, images: Tensor) -> None:
-    """One pass; each layer is fitted to what arrives from the quantized layers before it."""
+    """A pass for each activation width; each layer is fitted to what arrives from the quantized layers before it."""
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
         asked = quantized.asked(layer.name)
@@ -33,5 +34,6 @@ def fit_rtn(quantized: QuantizedModel, images: Tensor) -> None:
         check_finite(x, f"Operand {operand} of {attend.name}")
         attend.grids[operand] = GridModule(scalar(minmax_grid(whole(x), bits)))
 
-    with quantized.observing(on_layer, on_operand):
-        quantized.run_everything(images)
+    for _ in fitting_widths(quantized):
+        with quantized.observing(on_layer, on_operand):
+            quantized.run_everything(images)
