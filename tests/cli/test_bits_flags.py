@@ -130,7 +130,7 @@ def test_thresholds_again(run: Path, more: tuple[str, ...]) -> None:
         allowed = found["rows"][-1]["accuracy"] - 0.01 if not more else 0.0
         assert found["rows"][0]["accuracy"] >= allowed - 1e-6
     shown = invoke("search", str(run), *more, "--target-on", "calibration").output
-    assert "  fc2  " in shown
+    assert "bits of block  " in shown
 
 
 def test_a_target_is_reached_as_expected(run: Path) -> None:

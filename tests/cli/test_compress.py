@@ -24,7 +24,7 @@ from tests.report import makers
 
 pytestmark = pytest.mark.trains
 
-QUICK = ("--max-drop", "1", "--recover", "2", "--batch", "16", "--max-moves", "2")
+QUICK = ("--max-drop", "1", "--recover", "2", "--batch", "16", "--max-moves", "2", "--frontier")
 WEIGHTS = ("--bits", "weights", "--max-moves", "0")  # uniform bits: thresholds alone are chosen
 
 
@@ -40,7 +40,6 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.exit_code == 0, result.output
     for words in (
         "bits of block",
-        "  fc2  ",
         "asked  ",
         "uniform W4A4  ",
         "(expected: cross-validated",
@@ -80,7 +79,7 @@ def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> No
     assert mass.min() > 0
     assert figures["plan"]["thresholds"] == list(thresholds)
     assert figures["bits"] == json.loads(compressed.plan.to_json())["bits"]
-    assert "  fc2  " in result.output
+    assert "bits of block  " in result.output
     assert figures["accuracy_is"] == "simulated"
     assert [entry["block"] for entry in figures["exits"]] == [1, 2, 4]
     never = figures["shared_thresholds"][-1]
@@ -90,6 +89,8 @@ def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> No
     assert str(run.parent) not in out.read_text()  # the place on this machine is nobody's business
     before = invoke("eval", str(run / "unrecovered"), "--device", "cpu")
     assert before.exit_code == 0, before.output
+    untrained = [Plan.load(folder / "plan.json") for folder in (run / "frontier").iterdir()]
+    assert all(step.kind != "recovery" for plan in untrained for step in plan.history)
 
 
 def test_calibration_figures_are_the_plans(run: Path, tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_mistakes(model: Path, run: Path, tmp_path: Path) -> None:
         (("--max-bops", "1e9", "--min-accuracy", "0.5"), "give one of them"),
         (("--bits", "weights", "--avg-bits", "2"), "nearest that can is 3"),
         (("--avg-bits", "4"), "add --bits weights"),
-        (("--solver", "exact"), "add --bits weights"),
+        (("--solver", "exact"), "exact looks at the calibration images alone"),
         (("--set", "average_bits=5"), "5 weight bits on average are kept only where weights alone are chosen"),
         (("--like", "4/4"), "must be uniform widths such as W4A4"),
         (("--like", "W8A8"), "not among the widths to choose from, 3 to 6 bits of weights and 3 to 8"),

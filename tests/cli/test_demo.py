@@ -20,7 +20,7 @@ def test_the_whole_method_side_by_side(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "OPTIONS", FEW)
     output = invoke("demo", *QUICK, "--out", str(tmp_path))
     assert output.exit_code == 0, output.output
-    assert "MAQEE chose bits" in output.output
+    assert "MAQEE chose these bits" in output.output
     assert "simulated" in output.output
     result = json.loads((tmp_path / "result.json").read_text())
     rows = {row["name"]: row for row in result["rows"]}

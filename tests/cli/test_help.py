@@ -64,7 +64,6 @@ def test_an_option_has_one_wording() -> None:
         "--batch",  # images of a step, or images at a time
         "--bits",  # one pair of widths, or several
         "--data",  # where a run cannot know it
-        "--frontier",  # plans, or thresholds at the bits of one
         "--device",  # `show` runs on the processor unless told otherwise
         "--images",  # to calibrate, to test, to show
         "--lambda-outer",

@@ -70,6 +70,12 @@ def test_the_first_widths_may_miss_what_is_asked() -> None:
     assert "(on calibration, simulated; misses what is asked)" in plan_table(plan(history=(step("start", excess=0.1),)))
 
 
+def test_uniform_bits_have_no_training() -> None:
+    text = plan_table(plan(history=(step("start"), step("last"), step("recovery"))))
+    assert "BOPs (on calibration, simulated, without training)" in text
+    assert "training kept" in text
+
+
 def test_a_plan_made_by_hand_has_no_history() -> None:
     text = plan_table(plan(history=(), expected=None))
     assert "search  " not in text

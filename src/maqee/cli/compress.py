@@ -220,8 +220,7 @@ def compress(
         "options.seed": seed,
     }
     wanted = read_compress_config(config, assignments or (), flags)
-    if wanted.search.bits == "both":
-        _refuse({"--avg-bits": avg_bits, "--solver": solver})
+    _check_effect(wanted, avg_bits, solver)
     done = compress_run(
         run,
         data=data,
@@ -235,13 +234,20 @@ def compress(
     _print(done, out, json)
 
 
-def _refuse(given: dict[str, object]) -> None:
+def _check_effect(wanted: Any, avg_bits: float | None, solver: str | None) -> None:
     """Complain about options that would be without effect."""
     from maqee.errors import MaqeeError
 
-    for option, value in given.items():
-        if value is not None:
-            raise MaqeeError(f"{option}: only the choice of weight bits alone has it: add --bits weights.")
+    if wanted.search.bits == "weights":
+        return
+    if avg_bits is not None:
+        raise MaqeeError("--avg-bits: only the choice of weight bits alone keeps an average: add --bits weights.")
+    target = wanted.budget.or_usual(wanted.search)
+    if solver == "exact" and target.asks_for_metric and target.target_on == "expected":
+        raise MaqeeError(
+            "--solver: exact looks at the calibration images alone: ask for the accuracy there (--target-on "
+            "calibration), or for a cost."
+        )
 
 
 def _as_pair(pattern: str, bits: object) -> list[str]:

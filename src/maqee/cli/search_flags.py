@@ -74,7 +74,7 @@ MaxMoves = Annotated[
     int | None,
     typer.Option(
         help="Changes of bits to try after the first allocations.",
-        show_default="as many as blocks; with --bits weights twice as many",
+        show_default="half as many as blocks; with --bits weights twice as many",
         min=0,
         rich_help_panel=SEARCH,
     ),
@@ -88,7 +88,7 @@ AverageBits = Annotated[
 BitSolver = Annotated[
     str | None,
     typer.Option(
-        help="With --bits weights: coordinate (as in the paper) or exact.",
+        help="coordinate (as in the paper), or exact: the best thresholds of all in the end.",
         show_default="coordinate",
         rich_help_panel=SEARCH,
     ),

@@ -55,7 +55,8 @@ def compress(
         train: training images, for recovery; only for a model in memory.
         data: name of the data set, if the folder does not say; split as in training.
         data_root: where the data lie, if not where they were.
-        budget: average bits, and the most cost or the least metric.
+        budget: the most cost or the least metric; asked for nothing, at most a point below what the quantized model
+            can reach.
         search_options: how to search.
         options: everything else that decides the result.
         out: folder for plan, trace, model and the state of the search. With training at the end, its folder

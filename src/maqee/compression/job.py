@@ -114,6 +114,9 @@ def _compress_checked(
         measure = ModelMeasure(reference, quantized, batches, task, request.model, options.scored, recovery, snapshots)
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)
+    if result.state.finished and how.frontier and out is not None:
+        with phase("writing the frontier", show):  # before training, which is for one plan's widths
+            _write_frontier(measure, result, options, out, source)
     if result.state.finished and options.recovery_steps and recovery is not None and out is not None:
         _write(out / UNRECOVERED, done, source)
         result = recover_and_choose(measure, recovery, result, budget, options.recovery_steps)
@@ -124,9 +127,6 @@ def _compress_checked(
         done = done.with_plan(plan)
     if out is not None:
         _write(out, done, source)
-        if done.finished and how.frontier:
-            with phase("writing the frontier", show):
-                _write_frontier(measure, result, options, out, source)
     _check_met(done, result, budget, out)
     return done
 

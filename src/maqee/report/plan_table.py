@@ -31,7 +31,7 @@ def plan_table(plan: Plan) -> str:
     if plan.expected is not None:
         lines.append(_line("on other images", expected_words(asdict(plan.expected), score)))
     if plan.history and plan.history[0].kind == "start":
-        lines.append(_first_widths(plan.history[0], score))
+        lines.append(_first_widths(plan.history, score))
         lines.append(_line("search", search_words(plan.history)))
     if plan.guarantee is not None:
         lines.append(_line(f"guarantee ({plan.guarantee.method})", plan.guarantee.statement))
@@ -80,14 +80,18 @@ def search_words(history: tuple[Step, ...]) -> str:
     return "; ".join(words) or "thresholds only"
 
 
-def _first_widths(step: Step, score: str) -> str:
-    """The same target with the widths that the search began with, to compare with."""
-    position = step.position
+def _first_widths(history: tuple[Step, ...], score: str) -> str:
+    """The same target with the widths that the search began with, to compare with; they were never trained."""
+    position = history[0].position
     first = position.bits.blocks[0]
     uniform = set(position.bits.blocks) == {BlockWidths.uniform(*first.qkv)}
     name = f"uniform W{first.qkv[0]}A{first.qkv[1]}" if uniform else "first widths"
-    missed = "; misses what is asked" if position.excess > 0 else ""
-    return _line(name, f"{_figures(position.figures, score)} (on calibration, simulated{missed})")
+    notes = "on calibration, simulated"
+    if any(step.kind == "recovery" and step.accepted for step in history):
+        notes += ", without training"
+    if position.excess > 0:
+        notes += "; misses what is asked"
+    return _line(name, f"{_figures(position.figures, score)} ({notes})")
 
 
 def _figures(figures: Figures, score: str) -> str:
