@@ -64,6 +64,18 @@ def bit_lines(bits: BitSettings) -> list[str]:
     return lines
 
 
+def block_bits(bits: dict[str, Any] | list[int]) -> str:
+    """Weight/activation bits of every block in one line, the mean where its layers differ.
+
+    Results from before widths were pairs list the weight bits of every block.
+    """
+    if isinstance(bits, list):
+        return " ".join(map(str, bits))
+    blocks = [[pair for layer, pair in block.items() if layer != "attention"] for block in bits["blocks"]]
+    means = [[sum(widths) / len(widths) for widths in zip(*pairs, strict=True)] for pairs in blocks]
+    return " ".join(f"{weight:.3g}/{activation:.3g}" for weight, activation in means)
+
+
 def bits_words(figures: Figures) -> str:
     """Mean widths in words."""
     words = f"{figures.weighted_bits:.3g} of weights"
@@ -105,7 +117,7 @@ def expected_words(values: dict[str, Any], score: str) -> str:
 def compressed_table(result: dict[str, Any]) -> str:
     """What a plan does, beside shared thresholds on the same quantized model."""
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
-    lines.append(f"bits {' '.join(map(str, result['bits']))}" + (", recovered" if result["recovered"] else ""))
+    lines.append(f"bits {block_bits(result['bits'])}" + (", recovered" if result["recovered"] else ""))
     lines += policy_lines([("plan", result["plan"])], result["metric"])
     lines.append(f"least cost for {result['score']} on calibration images of")
     frontier = [(f"  {row['calibration_target']:.2%}", row) for row in result["frontier"]]
@@ -154,7 +166,7 @@ def frontier_table(result: dict[str, Any]) -> str:
 def _search_heading(result: dict[str, Any]) -> list[str]:
     return [
         f"{result['samples']} images, {result['accuracy_is']}; full precision reaches {result['full_precision']:.2%}",
-        f"bits per block     {' '.join(map(str, result['bits']))} (those of the trace; other bits need the model)",
+        f"bits per block     {block_bits(result['bits'])} (those of the trace; other bits need the model)",
         f"exits after block  {' '.join(map(str, result['exit_blocks'][:-1]))}",
     ]
 
@@ -175,7 +187,7 @@ def demo_table(result: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            f"MAQEE chose bits {' '.join(map(str, plan['bits']))} and thresholds "
+            f"MAQEE chose bits {block_bits(plan['bits'])} and thresholds "
             f"{' '.join(map(threshold_words, plan['thresholds']))}: the least cost it found with",
             f"{result['asked_on_calibration']:.2%} on {result['calibration_images']} calibration images, where full "
             f"precision has {result['full_precision_on_calibration']:.2%}.",
