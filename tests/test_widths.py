@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,7 +105,7 @@ def test_uniform() -> None:
 @pytest.mark.parametrize("name", ["patch", "classifier", "head", "merge", "heads", "blocks"])
 def test_impossible_widths(name: str, bits: int) -> None:
     bad = (4, bits)
-    value = {"heads": ((4, 4), bad), "blocks": (MIXED, MIXED._replace(fc2=bad))}.get(name, bad)
+    value: Any = {"heads": ((4, 4), bad), "blocks": (MIXED, MIXED._replace(fc2=bad))}.get(name, bad)
     with pytest.raises(MaqeeError, match=f"1 to 32, not {bits}"):
         replace(SETTINGS, **{name: value})
 

@@ -226,7 +226,7 @@ def test_the_documents_code_runs() -> None:
     names: dict[str, Any] = {}
     exec(compile(snippet, DOCUMENT.name, "exec"), names)
     assert names["quantized"].asked("backbone.blocks.11.mlp.fc2") == Bits(6, None)
-    assert names["quantized"].bit_settings.block_weights[3] == 6
+    assert [pair[0] for pair in names["quantized"].bit_settings.blocks[3].linear] == [6] * 4
     assert len(names["every_exit"]) == 5
 
 

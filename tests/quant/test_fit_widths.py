@@ -20,7 +20,7 @@ from maqee.models.load import build_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, quantize
 from maqee.quant.artifact import load_quantized, save_quantized
 from maqee.quant.coded import WeightState
-from maqee.quant.compare import execute_integers
+from maqee.quant.integer import execute_integers
 from maqee.quant.layer import QuantLayer
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.widths import BitSettings, BlockWidths
@@ -52,7 +52,7 @@ def outputs(model: QuantizedModel | nn.Module) -> Tensor:
 
 def in_use(model: QuantizedModel) -> dict[str, Tensor]:
     """Every number that decides the outputs at the widths in use: codes, scales, biases, grids and norms."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, layer in model.layers.items():
         state = layer.state()
         assert state is not None
@@ -294,7 +294,7 @@ def test_codes_come_back(bits: int, rows: int, columns: int, seed: int) -> None:
 def test_a_layer_without_a_norm_has_nothing_to_move() -> None:
     model = quantized(method="erq", **WIDTHS)
     for layer in model.layers.values():
-        moved = [width.ratio is not None for width in layer.fitted.values()]  # type: ignore[union-attr]
+        moved = [width.ratio is not None for width in layer.fitted.values()]
         assert set(moved) == {bool(layer.norm)}
         assert isinstance(layer, QuantLayer)
         assert not layer.folded

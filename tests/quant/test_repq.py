@@ -33,6 +33,7 @@ def test_by_hand() -> None:
     layer = layer_behind(norm, inner)
     layer.set_input(GridModule(UniformGrid(4, torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0]))))
     reparameterize(layer, norm, integer_zeros=False)
+    assert layer.input is not None
     grid = layer.input.grid
     assert isinstance(grid, UniformGrid)
     assert (float(grid.scale), float(grid.zero)) == (2.0, 1.5)

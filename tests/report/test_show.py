@@ -108,7 +108,7 @@ def test_a_compressed_run_follows_its_plan(runs: dict[str, Path], tmp_path: Path
     how = SearchOptions(max_swaps=0)
     compress(runs["classification"], search_options=how, options=options, out=run, device="cpu")
     shown = open_shown(run, None, "calibration", None, None)
-    assert "weight bits 4 4" in shown.title
+    assert "4 weight bits and 4 activation bits" in shown.title
     assert "simulated" in shown.title
     [path] = show(run, tmp_path / "out", images=1, split="calibration").files
     assert path.name == "calibration-00000.png"
