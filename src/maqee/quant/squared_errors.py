@@ -35,7 +35,8 @@ def uniform_errors(rows: Tensor, grids: UniformGrid) -> Tensor:
             scale, zero = grids.scale[number, block], grids.zero[number, block]
             torch.div(tile, scale, out=steps)
             torch.round(steps, out=error)
-            torch.clamp(error, min=-zero, max=grids.top - zero, out=error)
+            torch.maximum(error, -zero, out=error)  # clamp does the same with tensors as bounds, several times slower
+            torch.minimum(error, grids.top - zero, out=error)
             error.sub_(steps).mul_(error)  # in steps
             totals[number, block] += error.sum(dim=1, dtype=torch.float64) * scale[:, 0].double().square()
     return totals
