@@ -162,7 +162,7 @@ def test_at_most_forty_passes_with_a_frontier() -> None:
     model = AdditiveModel(exits=(6, 12), samples=60)
     result = search(model, SearchOptions(frontier=True), Budget(like="W5A5"))
     assert model.passes <= 40
-    assert set(joint.LADDER) <= {step.spent for step in result.state.history}
+    assert set(joint.FRONTIER_LADDER) <= {step.spent for step in result.state.history}
 
 
 def test_a_target_is_kept_on_samples_that_had_no_part() -> None:

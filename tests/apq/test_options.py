@@ -44,9 +44,7 @@ def test_exits_may_begin_closed() -> None:
 
 def test_solvers() -> None:
     assert SearchOptions.for_solver("coordinate") == SearchOptions()
-    exact = SearchOptions.for_solver("exact", lambda_outer=2.0, recovery_steps=3, max_swaps=4)
-    assert exact == SearchOptions(
-        first_move="exact", last_search="exact", lambda_outer=2.0, recovery_steps=3, max_swaps=4
-    )
+    exact = SearchOptions.for_solver("exact", lambda_outer=2.0, max_swaps=4)
+    assert exact == SearchOptions(first_move="exact", last_search="exact", lambda_outer=2.0, max_swaps=4)
     with pytest.raises(MaqeeError, match=r"^solver: 'anneal' is not one of coordinate, exact"):
         SearchOptions.for_solver("anneal")

@@ -132,7 +132,7 @@ def test_mistakes(model: Path, run: Path, tmp_path: Path) -> None:
     for more in (("--stage", "1"), ("--task", "classification"), ("--split", "train")):
         assert invoke("eval", str(run), *more).exit_code == 2
     (tmp_path / "empty").mkdir()
-    assert "holds no model" in str(compress(tmp_path / "empty", tmp_path / "out").exception)
+    assert "has no config.json" in str(compress(tmp_path / "empty", tmp_path / "out").exception)
 
 
 def test_running_again_changes_nothing(model: Path, run: Path) -> None:

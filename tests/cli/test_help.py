@@ -65,6 +65,7 @@ def test_an_option_has_one_wording() -> None:
         "--bits",  # one pair of widths, or several
         "--data",  # where a run cannot know it
         "--device",  # `show` runs on the processor unless told otherwise
+        "--frontier",  # to search for one, or to evaluate one
         "--images",  # to calibrate, to test, to show
         "--lambda-outer",
         "--method",  # one, or several

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from maqee.apq import Budget, Plan, SearchOptions, SearchState, Trace, exit_costs, expect, policy_figures
+from maqee.apq import (
+    Budget,
+    Plan,
+    SearchOptions,
+    SearchState,
+    Trace,
+    choose_expected,
+    exit_costs,
+    expected_from,
+    policy_figures,
+)
+from maqee.apq.held_out import expected_choice
 from maqee.compression import compress, recovery
 from maqee.compression.job import DISCARDED
 from maqee.data import eval_batches
@@ -26,6 +37,7 @@ from tests.compression.makers import digits, quick_options
 from tests.helpers import parting_thresholds, undecided, wavering
 
 pytestmark = pytest.mark.trains
+WEIGHTS = SearchOptions(bits="weights")
 
 
 def run(model: EarlyExitModel, **changes: Any) -> ReadyModel:
@@ -33,13 +45,15 @@ def run(model: EarlyExitModel, **changes: Any) -> ReadyModel:
     return compress(model, values.pop("calibration", digits("calibration")), values.pop("train", None), **values)
 
 
-def test_what_comes_out(model: EarlyExitModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", ["both", "weights"])
+def test_what_comes_out(model: EarlyExitModel, tmp_path: Path, bits: Any) -> None:
     before = copy.deepcopy(model.state_dict())
-    done = run(model, out=tmp_path / "out")
+    done = run(model, search_options=SearchOptions(bits=bits), out=tmp_path / "out")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert done.finished
     assert done.quantized.bit_settings == done.plan.bits == done.trace.bits
-    assert sum(done.plan.bits.block_weights) == 16
+    if bits == "weights":
+        assert sum(done.plan.bits.block_weights) == 16
     assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
     assert done.plan.checkpoint == done.trace.model == weights_digest(model)
     assert (done.plan.method, done.plan.seed, done.plan.task) == ("repq", 0, "classification")
@@ -113,34 +127,36 @@ def test_a_minimum_of_accuracy(model: EarlyExitModel) -> None:
 
 
 def test_average_bits(model: EarlyExitModel) -> None:
-    plan = run(model, budget=Budget(average_bits=4.5)).plan
+    plan = run(model, budget=Budget(average_bits=4.5), search_options=WEIGHTS).plan
     assert sum(plan.bits.block_weights) == 18
     assert plan.got.average_bits == 4.5
 
 
 @pytest.mark.parametrize(
-    ("budget", "hint"),
+    ("how", "budget", "hint"),
     [
-        (Budget(average_bits=2), "the nearest that can is 3"),
-        (Budget(average_bits=9), "the nearest that can is 6"),
-        (Budget(max_bops=10), "first exit with 3 bits a block costs"),
-        (Budget(min_metric=1.0), "the nearest found is"),
+        (WEIGHTS, Budget(average_bits=2), "the nearest that can is 3"),
+        (WEIGHTS, Budget(average_bits=9), "the nearest that can is 6"),
+        (WEIGHTS, Budget(max_bops=10), "first exit with 3 bits a block costs"),
+        (SearchOptions(), Budget(max_bops=10), "first exit with the fewest bits costs"),
+        (SearchOptions(), Budget(min_metric=1.0), "the nearest found is"),
     ],
-    ids=str,
+    ids=["few bits", "many bits", "few BOPs for weights", "few BOPs", "metric"],
 )
-def test_budgets_that_cannot_be_met(model: EarlyExitModel, budget: Budget, hint: str) -> None:
+def test_budgets_that_cannot_be_met(model: EarlyExitModel, how: SearchOptions, budget: Budget, hint: str) -> None:
     """Every image has the label of the next digit, so that whoever knows a single one is not always right."""
     calibration = digits("calibration")
     wrong = replace(calibration, targets=(calibration.targets + 1) % 10)
     with pytest.raises(MaqeeError, match=hint):
-        run(model, budget=budget, calibration=wrong)
+        run(model, budget=budget, search_options=how, calibration=wrong)
 
 
 def test_recovery_at_the_end(model: EarlyExitModel, tmp_path: Path) -> None:
     """Three bits, of activations too, hurt any model; training brings some of it back, and what was before is kept."""
     options = quick_options(recovery_steps=40, quantization=QuantSettings(act_bits=3))
     budget = Budget(average_bits=3)
-    done = run(model, train=digits("train"), options=options, budget=budget, out=tmp_path)
+    how = replace(WEIGHTS, objective="paper")  # the same before training and after it
+    done = run(model, train=digits("train"), options=options, budget=budget, search_options=how, out=tmp_path)
     kinds = [step.kind for step in done.plan.history]
     assert kinds[-2:] == ["last", "recovery"]
     before = Plan.load(tmp_path / "unrecovered" / "plan.json")
@@ -157,21 +173,24 @@ def test_each_plan_expects_what_its_own_thresholds_were_chosen_for(model: EarlyE
     """Before training they are chosen for less than what is asked; both plans say what was asked."""
     asked = Budget(max_drop=0.5)
     run(model, train=digits("train"), options=quick_options(recovery_steps=2), budget=asked, out=tmp_path)
-    before = SearchState.from_json((tmp_path / "search.json").read_text(), "search.json").budget
-    assert before.max_drop is None
-    for folder, chosen_for in ((tmp_path / "unrecovered", before), (tmp_path, asked)):
-        plan, trace = Plan.load(folder / "plan.json"), Trace.load(folder / "trace.safetensors")
-        assert plan.budget == asked
-        assert plan.expected is not None
-        assert plan.expected == expect(trace, chosen_for, plan.scales, plan.options)
+    state = SearchState.from_json((tmp_path / "search.json").read_text(), "search.json")
+    assert state.budget.max_drop is None
+    before, after = (Plan.load(folder / "plan.json") for folder in (tmp_path / "unrecovered", tmp_path))
+    assert before.budget == after.budget == asked
+    assert before.expected == expected_from(state.folds)
+    trace = Trace.load(tmp_path / "trace.safetensors")
+    target = asked.resolved(trace.float_metric, trace.full_metric)
+    assert after.expected == choose_expected(trace, target, after.scales, after.options, before.thresholds)[1]
 
 
 def test_a_recovery_that_does_not_help_is_undone(model: EarlyExitModel, tmp_path: Path) -> None:
     options = quick_options(recovery_steps=3)
     wild = replace(options, recovery=replace(options.recovery, lr=0.5, warmup=0.0))
-    done = run(model, train=digits("train"), options=wild, out=tmp_path)
+    asked = Budget(like="W4A4")
+    done = run(model, train=digits("train"), options=wild, budget=asked, out=tmp_path)
     assert [(step.kind, step.accepted) for step in done.plan.history][-1] == ("recovery", False)
-    plain = run(model, options=quick_options())
+    plain = run(model, options=quick_options(), budget=asked)
+    plain.quantized.settle()  # training keeps no other widths
     assert (done.plan.bits, done.plan.thresholds, done.plan.got) == (
         plain.plan.bits,
         plain.plan.thresholds,
@@ -185,7 +204,7 @@ def test_a_recovery_that_does_not_help_is_undone(model: EarlyExitModel, tmp_path
     ("changes", "hint"),
     [
         ({"options": quick_options(recovery_steps=1)}, "needs training images"),
-        ({"search_options": SearchOptions(recovery_steps=1)}, "needs training images"),
+        ({"search_options": SearchOptions(bits="weights", recovery_steps=1)}, "needs training images"),
         ({"options": quick_options(method="erk")}, "did you mean erq"),
         ({"options": quick_options(task="detection")}, "has labels, the task 'detection' needs"),
         ({"calibration": digits("calibration", 8)}, "more calibration images"),
@@ -215,7 +234,7 @@ def test_a_folder_belongs_to_one_request(model: EarlyExitModel, tmp_path: Path) 
     run(model, out=tmp_path, search_options=short)
     plan = (tmp_path / "plan.json").read_bytes()
     for other in (
-        {"search_options": short, "budget": Budget(average_bits=5)},
+        {"search_options": short, "budget": Budget(max_drop=0.5)},
         {"search_options": SearchOptions(max_swaps=1)},
         {"search_options": short, "options": quick_options(seed=1)},
         {"search_options": short, "calibration": digits("calibration", 100)},
@@ -258,7 +277,7 @@ def test_a_log_file_shows_every_phase(
 ) -> None:
     run(model, out=tmp_path / "out", search_options=SearchOptions(max_swaps=1), show=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:4] == ["fitting grids", "reading calibration images", "measuring full precision", "searching 0/3"]
+    assert lines[:4] == ["fitting grids", "reading calibration images", "measuring full precision", "searching 0/15"]
     assert not (tmp_path / "out" / ".lock").exists()
 
 
@@ -266,15 +285,16 @@ def test_recovery_that_was_discarded_is_said(
     model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training that makes the objective worse is taken back, and the user hears of it."""
-    choose = recovery.choose_position
+    choose = expected_choice
 
     def worse(*arguments: Any) -> Any:
-        return replace(choose(*arguments), objective=1e9)
+        found = choose(*arguments)
+        return found._replace(found=found.found._replace(objective=1e9))
 
-    monkeypatch.setattr(recovery, "choose_position", worse)
+    monkeypatch.setattr(recovery, "expected_choice", worse)
     options = quick_options(recovery_steps=2)
-    how = SearchOptions(max_swaps=0)
-    done = run(model, train=digits("train"), options=options, search_options=how, out=tmp_path / "out")
+    how, asked = SearchOptions(max_swaps=0), Budget(like="W4A4")
+    done = run(model, train=digits("train"), options=options, search_options=how, budget=asked, out=tmp_path / "out")
     assert done.notes == (DISCARDED,)
     assert done.plan.thresholds == Plan.load(tmp_path / "out" / "unrecovered" / "plan.json").thresholds
 

@@ -71,7 +71,8 @@ def test_registers_cost_as_any_token() -> None:
     config = presets["dinov2-small"]
     assert isinstance(config, ViTConfig)
     parts = {part.name: part.macs for part in on_meta(replace(config, registers=4)).parts()}
-    assert parts["block 1 linear"] == 12 * 1374 * 384**2
+    layers = [parts[f"block 1 {layer}"] for layer in ("qkv", "projection", "fc1", "fc2")]
+    assert layers == [share * 1374 * 384**2 for share in (3, 1, 4, 4)]
     assert parts["block 1 attention"] == 2 * 1374**2 * 384
     assert parts["patch embedding"] == 1369 * 3 * 14**2 * 384
 

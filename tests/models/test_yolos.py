@@ -216,7 +216,8 @@ def test_configs_written_before_detection_existed_are_read(tmp_path: Path) -> No
 def test_cost_of_yolos_base() -> None:
     """Blocks by hand: 1 + 50 x 84 + 100 tokens of width 768."""
     parts = {part.name: part.macs for part in on_meta(presets["yolos-base"]).parts()}
-    assert parts["block 1 linear"] == 12 * 4301 * 768**2
+    layers = [parts[f"block 1 {layer}"] for layer in ("qkv", "projection", "fc1", "fc2")]
+    assert layers == [share * 4301 * 768**2 for share in (3, 1, 4, 4)]
     assert parts["block 1 attention"] == 2 * 4301**2 * 768
     assert parts["classifier"] == 100 * (2 * 2 * 768**2 + 768 * (92 + 4))
 

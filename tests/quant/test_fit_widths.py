@@ -207,7 +207,7 @@ def test_many_pairs_take_little_room(method: str) -> None:
     model = quantize(randomize(network), pictures(), method, settings)
     weights = sum(layer.inner.weight.nbytes for layer in model.layers.values())
     held = {buffer.data_ptr(): buffer.nbytes for layer in model.layers.values() for buffer in layer.buffers()}
-    assert 4.5 * weights <= sum(held.values()) <= 6 * weights
+    assert sum(held.values()) + weights <= 6 * weights  # the float weights stay too
 
 
 # --- learning --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import torch
 from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
+from maqee.quant.places import Role
+from maqee.widths import BitSettings
 from tests.helpers import randomize
 from tests.quant.makers import pictures
 
@@ -45,15 +47,16 @@ def parts_of(quantized: QuantizedModel) -> dict[str, torch.Tensor]:
 )
 def test_many_pairs_at_once(family: str, method: str) -> None:
     model = randomize(add_exits(load_backbone(family), "mlp", positions=(2,)), std=0.2)
-    settings = QuantSettings(widths=(3, 4), act_widths=(3, 4, 6))
+    switched: tuple[Role, ...] = ("block", "head", "merge")  # all that lies before a block has its width, as alone
+    settings = QuantSettings(widths=(3, 4), act_widths=(3, 4, 6), switched=switched)
     together = quantize(model, IMAGES, method, settings)
     assert together.bit_settings.blocks[0].qkv == (4, 4)
     for activations in (3, 6, 4):
-        alone = quantize(model, IMAGES, method, QuantSettings(widths=(3, 4), act_bits=activations))
+        alone = quantize(model, IMAGES, method, QuantSettings(widths=(3, 4), act_bits=activations, switched=switched))
         for weights in (3, 4):
-            for block in range(1, together.depth + 1):
-                together.set_bits(block, weights, activations)
-                alone.set_bits(block, weights, activations)
+            wanted = BitSettings.uniform(weights, activations, together.depth)
+            together.set_widths(wanted)
+            alone.set_widths(wanted)
             got, expected = parts_of(together), parts_of(alone)
             for name in expected:
                 assert torch.equal(got[name], expected[name]), f"{name} at W{weights}A{activations}"

@@ -38,6 +38,7 @@ from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
 
 LADDER = (0.6, 0.72, 0.85, 1.0, 1.2, 1.45, 1.8, 2.4)  # shares of what the first widths cost
+FRONTIER_LADDER = (0.72, 0.85, 1.0, 1.1, 1.2, 1.32, 1.45, 1.6, 1.8, 2.1, 2.4)  # every target needs its own
 REFINED = 3  # further rungs, halfway between the best one and its neighbours
 TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
@@ -63,7 +64,7 @@ class JointRun:
         self.measure, self.options, self.budget = measure, options, budget
         self.space = find_space(measure.parts, measure.depth, options, measure.can_switch)
         self.first = self.space.nearest(measure.start)  # the model's own widths may lie outside of the ranges
-        self.most_moves = measure.depth // 2 if options.max_swaps is None else options.max_swaps
+        self.most_moves = most_moves(measure.depth, options)
         self.last: tuple[BitSettings, Trace] | None = None  # of a pass that may be asked for again
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -134,14 +135,11 @@ class JointRun:
             return 1.0
         kept = [step.spent for step in state.history if step.accepted and step.spent is not None]
         best = kept[-1] if kept else 1.0
-        if best in LADDER:
-            place = LADDER.index(best)
-            around = (
-                LADDER if self.options.frontier else (*LADDER[place + 1 : place + 2], *LADDER[max(place - 1, 0) :][:1])
-            )
-            if untried := [share for share in around if share not in tried]:
-                return min(untried, key=lambda share: abs(share - 1))
-        if sum(share not in LADDER for share in tried) >= REFINED:
+        rungs = ladder_of(self.options)
+        around = rungs if self.options.frontier else _neighbours(rungs, best)
+        if untried := [share for share in around if share not in tried]:
+            return min(untried, key=lambda share: abs(share - 1))
+        if sum(share not in rungs for share in tried) >= REFINED:
             return None
         shares = sorted(tried)
         place = shares.index(best)
@@ -291,6 +289,26 @@ class JointRun:
         scales = measure_scales(like, like, self.options)
         found = expected_choice(like, own, scales, self.options).found
         return policy_figures(like, found.thresholds).bops
+
+
+def ladder_of(options: SearchOptions) -> tuple[float, ...]:
+    """What may be spent, as shares of what the first widths cost."""
+    return FRONTIER_LADDER if options.frontier else LADDER
+
+
+def most_moves(depth: int, options: SearchOptions) -> int:
+    """Moves to try; a frontier has fewer, because they are good for one target only."""
+    if options.max_swaps is not None:
+        return options.max_swaps
+    return depth // (4 if options.frontier else 2)
+
+
+def _neighbours(rungs: tuple[float, ...], share: float) -> tuple[float, ...]:
+    """The next rung up and the next one down; none where a search has gone between the rungs."""
+    if share not in rungs:
+        return ()
+    place = rungs.index(share)
+    return (*rungs[place + 1 : place + 2], *rungs[max(place - 1, 0) : place])
 
 
 def _position(trace: Trace, found: Found) -> Position:

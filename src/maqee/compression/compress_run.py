@@ -20,6 +20,7 @@ from maqee.runs import (
     DataSource,
     read_recipe,
     require_data,
+    require_folder,
     resolve_model,
     task_of,
 )
@@ -85,7 +86,7 @@ def compress(
         raise MaqeeError("A model in a folder comes with its data: give data and data_root, not sets of images.")
     run, options = Path(model), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
-    source = require_data(run, data, data_root)
+    source = require_data(run if data is not None else require_folder(run), data, data_root)
     return _compress_run(run, source, budget, search_options, options, out, device, show)
 
 

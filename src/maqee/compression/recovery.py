@@ -185,7 +185,7 @@ class Recovery:
 def recover_and_choose(
     measure: ModelMeasure, recovery: Recovery, result: SearchResult, budget: Budget, steps: int
 ) -> SearchResult:
-    """Train, measure again, and keep the outcome only if it is better, where the two can be compared.
+    """Train, measure again, and keep the outcome; where a cost is given, only if it is better.
 
     Whether the budget is met is for the caller to look at: what was trained is kept in any case. Confidences of the
     model before training are of no use any more, so thresholds are searched from the start. Only the widths of the
@@ -206,7 +206,7 @@ def recover_and_choose(
     found, figures = choice.found, policy_figures(trace, choice.found.thresholds)
     position = Position(trace.bits, found.thresholds, found.excess, found.objective, figures, AFTER)
     step, folds = Step("recovery", position, True, position.excess, position.objective), choice.outcomes
-    if target == state.target and not position.beats(best):
+    if target == state.target and not target.asks_for_metric and not position.beats(best):
         measure.restore(BEFORE)
         trace, position, folds = measure.trace(best.bits), best, state.folds
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)

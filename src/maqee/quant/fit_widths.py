@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.settings import Width
@@ -30,18 +29,11 @@ class OneFloatPass:
     def __init__(self, quantized: QuantizedModel) -> None:
         self.quantized = quantized
         self.waiting: tuple[QuantLayer, _Float] | None = None
-        for attend in quantized.attends.values():
-            for bits in self.order(attend):
-                attend.begin_width(bits)
 
-    def order(self, module: QuantLayer | QuantAttend) -> list[Width]:
-        """Activation widths of a layer or attention product; the one that was asked comes last and stays in use."""
-        usual = self.quantized.settings.asked(self.quantized.places[module.name]).activations
-        return [*(bits for bits in self.quantized.act_widths(module.name) if bits != usual), usual]
-
-    def widths(self, module: QuantLayer | QuantAttend) -> list[int]:
-        """Those of them that need a grid."""
-        return [bits for bits in self.order(module) if bits is not None]
+    def order(self, layer: QuantLayer) -> list[Width]:
+        """Activation widths of a layer; the one that was asked comes last and stays in use."""
+        usual = self.quantized.settings.asked(self.quantized.places[layer.name]).activations
+        return [*(bits for bits in self.quantized.act_widths(layer.name) if bits != usual), usual]
 
     def each_width(self, layer: QuantLayer) -> Iterator[Width]:
         """One width after the other, with the layer and the norm before it as they came."""

@@ -172,7 +172,7 @@ class QuantizedModel:
     def bit_settings(self) -> BitSettings:
         """Widths in use, as the cost model and plans have them; float counts as 32 bits."""
         blocks = [dict.fromkeys(LAYERS, FULL) for _ in range(self.depth)]
-        heads: dict[int, BitPair] = {}
+        heads: dict[int, list[Place]] = {}
         usual = Bits(self.settings.weight_bits, self.settings.act_bits)
         parts: dict[str, BitPair] = {"patch": FULL, "classifier": FULL, "merge": _counted(usual)}
         for place in self.places.values():
@@ -180,17 +180,20 @@ class QuantizedModel:
             if place.role == "block":
                 blocks[place.block - 1][place.layer] = pair
             elif place.role == "head":
-                if not place.attention and not self.settings.overridden(place):
-                    heads.setdefault(place.head, pair)
+                heads.setdefault(place.head, []).append(place)
             else:
                 parts[place.role] = pair
-        listed = tuple(heads[index] for index in sorted(heads))
+        listed = tuple(self._head_pair(heads[index]) for index in sorted(heads))
         return BitSettings(
             blocks=tuple(BlockWidths(**block) for block in blocks),
             head=listed[0] if listed else _counted(self.settings.heads or usual),
             heads=listed if len(set(listed)) > 1 else (),
             **parts,
         )
+
+    def _head_pair(self, places: list[Place]) -> BitPair:
+        """Widths of an exit head: those of its first layer that nobody has fixed, if there is one."""
+        return self._pair_in_use(min(places, key=lambda place: (self.settings.overridden(place), place.attention)))
 
     def _pair_in_use(self, place: Place) -> BitPair:
         if place.name in self.attends:

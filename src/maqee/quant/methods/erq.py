@@ -5,8 +5,8 @@ float weights so that the output comes out right again. Wqer: round the weights 
 change the columns that are not yet rounded (the bias is the last) to make up for it. The 2025 version begins from
 RepQ's change of scale after LayerNorm and gives outlier columns of qkv and fc1 a grid of their own.
 
-Grids of activations are fitted to the same float inputs. The release fits them to what layers with float weights and
-inputs quantized at one common width deliver; here layers may have any widths, and one pass serves all.
+Grids of activations are fitted before that, to what layers with float weights and inputs quantized at the same width
+deliver: a pass for each activation width, while one pass serves both steps at all widths.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.fit_widths import OneFloatPass
-from maqee.quant.grids import UniformGrid
+from maqee.quant.grids import Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.quant.methods.common import fit_operand, fit_weights, input_grids, reparameterize
+from maqee.quant.methods.common import fit_input, fit_operand, fit_weights, reparameterize
 from maqee.quant.methods.method import methods
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grids
@@ -48,28 +48,49 @@ def fit_erq_2024(quantized: QuantizedModel, images: Tensor) -> None:
 
 
 def _fit(quantized: QuantizedModel, images: Tensor, expanded: bool) -> None:
-    """One full-precision pass; every layer is fitted at all widths as its input passes by."""
+    """Grids of inputs first; then one full-precision pass, in which every layer is fitted at all widths."""
+    grids = _input_grids(quantized, images, expanded)
     fitting = OneFloatPass(quantized)
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
         special = expanded and _after_norm(layer)
         norm = quantized.norm_before(layer.name) if special else None
-        grids = input_grids(layer, x, fitting.widths(layer), channels=norm is not None)
-        by_width = {grid.bits: grid for grid in grids}
         for bits in fitting.each_width(layer):
             seen = x
             if bits is not None:
-                layer.set_input(GridModule(by_width[bits]))
+                layer.set_input(GridModule(grids[layer.name][bits]))
                 if norm is not None:
                     seen = reparameterize(layer, norm, quantized.settings.integer_zeros)(x)
             _reduce_errors(quantized, layer, seen, split=special)
 
-    def on_operand(attend: QuantAttend, operand: str, x: Tensor) -> None:
-        fit_operand(attend, fitting.widths(attend), operand, x)
-
-    with quantized.in_float(), quantized.observing(on_layer, on_operand):
+    with quantized.in_float(), quantized.observing(on_layer, None):
         quantized.run_everything(images)
     fitting.finish()
+
+
+def _input_grids(quantized: QuantizedModel, images: Tensor, expanded: bool) -> dict[str, dict[int, Grid]]:
+    """Grids of every layer's input, by width; those of attention's operands are left in their place."""
+    found: dict[str, dict[int, Grid]] = {name: {} for name in quantized.layers}
+
+    def on_layer(layer: QuantLayer, x: Tensor) -> None:
+        if (bits := quantized.asked(layer.name).activations) is not None:
+            special = expanded and _after_norm(layer)
+            fit_input(layer, x, bits, channels=special and quantized.norm_before(layer.name) is not None)
+            assert layer.input is not None
+            found[layer.name][bits] = layer.input.grid
+
+    def on_operand(attend: QuantAttend, operand: str, x: Tensor) -> None:
+        bits = quantized.asked(attend.name).activations
+        assert bits is not None
+        fit_operand(attend, (bits,), operand, x)
+
+    usual = quantized.settings.act_bits  # last: what cannot be switched keeps the grids of this pass
+    for width in (*(bits for bits in quantized.settings.all_act_widths if bits != usual), usual):
+        quantized.begin_width(width)
+        with quantized.observing(on_layer, on_operand):
+            quantized.run_everything(images)
+    quantized.fitting = None
+    return found
 
 
 def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, split: bool) -> None:
