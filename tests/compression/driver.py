@@ -33,7 +33,9 @@ def run(model: Path, out: Path, mode: str) -> ReadyModel:
         EarlyExitModel.load(model),
         digits("calibration"),
         digits("train"),
-        search_options=SearchOptions(max_swaps=3, recovery_steps=2 if trains else 0, swap="literal"),
+        search_options=SearchOptions(
+            bits="weights", max_swaps=3, recovery_steps=2 if trains else 0, swap="literal", objective="paper"
+        ),
         options=options,
         out=out,
         device="cpu",

@@ -93,7 +93,9 @@ def test_two_threads_end_alike(model_folder: Path, tmp_path: Path) -> None:
 
 def options_with(recovery: bool) -> dict[str, Any]:
     return {
-        "search_options": SearchOptions(max_swaps=3, recovery_steps=1 if recovery else 0, swap="literal"),
+        "search_options": SearchOptions(
+            bits="weights", max_swaps=3, recovery_steps=1 if recovery else 0, swap="literal", objective="paper"
+        ),
         "options": quick_options(),
         "device": "cpu",
         "show": False,
