@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maqee.apq import joint
+from maqee.apq import joint, ladder
 from maqee.apq.budget import Budget
 from maqee.apq.cost import bops
 from maqee.apq.figures import exit_costs, policy_figures
@@ -162,7 +162,7 @@ def test_at_most_forty_passes_with_a_frontier() -> None:
     model = AdditiveModel(exits=(6, 12), samples=60)
     result = search(model, SearchOptions(frontier=True), Budget(like="W5A5"))
     assert model.passes <= 40
-    assert set(joint.FRONTIER_LADDER) <= {step.spent for step in result.state.history}
+    assert set(ladder.FRONTIER_LADDER) <= {step.spent for step in result.state.history}
 
 
 def test_a_target_is_kept_on_samples_that_had_no_part() -> None:
@@ -287,6 +287,6 @@ def test_rungs_are_what_the_knapsack_promised() -> None:
     result = search(AdditiveModel(), SearchOptions(max_swaps=0), Budget(like="W4A4"))
     rungs = [step for step in result.state.history if step.spent is not None]
     assert rungs[0].spent == 1.0
-    assert len(rungs) <= len(joint.LADDER) + joint.REFINED
+    assert len(rungs) <= len(ladder.LADDER) + ladder.REFINED
     assert all(step.gap is not None and step.gap >= 0 for step in rungs)
     assert [step.kind for step in result.state.history].count("move") == 0

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from maqee.apq import SearchOptions
-from maqee.apq.joint import LADDER, REFINED, TABLE_PASSES
+from maqee.apq.joint import TABLE_PASSES
+from maqee.apq.ladder import LADDER, REFINED
 from maqee.apq.units import find_space
 from maqee.bench import search_step as module
 from maqee.bench.search_step import bench_search

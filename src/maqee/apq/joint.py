@@ -25,6 +25,7 @@ from maqee.apq.cost import bops, utilization
 from maqee.apq.exact import check_exits
 from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.held_out import HeldOutChoices, expected_choice, keeps_on_others
+from maqee.apq.ladder import next_rung
 from maqee.apq.measure import Measure
 from maqee.apq.moves import Move, propose_moves
 from maqee.apq.options import SearchOptions
@@ -37,9 +38,6 @@ from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitSettings
 
-LADDER = (0.6, 0.72, 0.85, 1.0, 1.2, 1.45, 1.8, 2.4)  # shares of what the first widths cost
-FRONTIER_LADDER = (0.72, 0.85, 1.0, 1.1, 1.2, 1.32, 1.45, 1.6, 1.8, 2.1, 2.4)  # every target needs its own
-REFINED = 3  # further rungs, halfway between the best one and its neighbours
 TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
 DROPS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # of the frontier, below what the quantized model can reach
@@ -123,29 +121,12 @@ class JointRun:
     # --- the ladder --------------------------------------------------------------------------------------------------
 
     def _next_rung(self, state: SearchState) -> float | None:
-        """What to spend next, as a share of what the first widths cost; None if the ladder is done.
-
-        From the first widths up or down as long as that is better (a frontier needs every rung), then halfway between
-        the best rung and its neighbours. Where a cost is given and there are no exits, what may be spent is known.
-        """
+        """What to spend next; where a cost is given and there are no exits, what may be spent is known."""
         tried = [step.spent for step in state.history if step.spent is not None]
         if state.target.max_bops is not None and len(self.measure.exit_blocks) == 1:
             return None if tried else self._whole_budget(state.target.max_bops)
-        if not tried:
-            return 1.0
         kept = [step.spent for step in state.history if step.accepted and step.spent is not None]
-        best = kept[-1] if kept else 1.0
-        rungs = ladder_of(self.options)
-        around = rungs if self.options.frontier else _neighbours(rungs, best)
-        if untried := [share for share in around if share not in tried]:
-            return min(untried, key=lambda share: abs(share - 1))
-        if sum(share not in rungs for share in tried) >= REFINED:
-            return None
-        shares = sorted(tried)
-        place = shares.index(best)
-        gaps = [(shares[other] / shares[other - 1], other) for other in (place, place + 1) if 0 < other < len(shares)]
-        ratio, upper = max(gaps, default=(1.0, 0))
-        return round((shares[upper] * shares[upper - 1]) ** 0.5, 6) if ratio > 1.02 else None
+        return next_rung(tried, kept[-1] if kept else 1.0, self.options)
 
     def _whole_budget(self, max_bops: float) -> float:
         """What may be spent on units if nobody leaves early, as a share of what the first widths cost."""
@@ -291,24 +272,11 @@ class JointRun:
         return policy_figures(like, found.thresholds).bops
 
 
-def ladder_of(options: SearchOptions) -> tuple[float, ...]:
-    """What may be spent, as shares of what the first widths cost."""
-    return FRONTIER_LADDER if options.frontier else LADDER
-
-
 def most_moves(depth: int, options: SearchOptions) -> int:
     """Moves to try; a frontier has fewer, because they are good for one target only."""
     if options.max_swaps is not None:
         return options.max_swaps
     return depth // (4 if options.frontier else 2)
-
-
-def _neighbours(rungs: tuple[float, ...], share: float) -> tuple[float, ...]:
-    """The next rung up and the next one down; none where a search has gone between the rungs."""
-    if share not in rungs:
-        return ()
-    place = rungs.index(share)
-    return (*rungs[place + 1 : place + 2], *rungs[max(place - 1, 0) : place])
 
 
 def _position(trace: Trace, found: Found) -> Position:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from maqee.apq.budget import Budget
 from maqee.apq.held_out import expected_choice
-from maqee.apq.joint import REFINED, JointRun, ladder_of, most_moves
+from maqee.apq.joint import JointRun, most_moves
+from maqee.apq.ladder import REFINED, rungs_of
 from maqee.apq.measure import Measure
 from maqee.apq.options import SearchOptions
 from maqee.apq.plan import Plan, library_versions
@@ -124,7 +125,7 @@ def most_steps(depth: int, options: SearchOptions) -> int:
     """Steps that a search takes at most, for a progress bar."""
     if options.bits == "weights":
         return (2 * depth if options.max_swaps is None else options.max_swaps) + 2
-    return len(ladder_of(options)) + REFINED + most_moves(depth, options) + 3
+    return len(rungs_of(options)) + REFINED + most_moves(depth, options) + 3
 
 
 def _expected(result: SearchResult) -> Expected | None:
