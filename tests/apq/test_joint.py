@@ -90,6 +90,7 @@ def test_budgets(asked: str) -> None:
         assert metric >= target.min_metric - (0 if target.target_on == "calibration" else 0.02)
 
 
+@pytest.mark.slow
 def test_what_was_asked_becomes_numbers() -> None:
     model = AdditiveModel()
     space = find_space(model.parts, model.depth, SearchOptions())
@@ -121,6 +122,7 @@ def test_better_than_uniform_at_its_cost() -> None:
     assert result.best.figures.bops <= most * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "budget"),
     [
@@ -182,6 +184,7 @@ def test_a_target_is_kept_on_samples_that_had_no_part() -> None:
     assert np.mean(missed) <= 2 * np.mean(errors) / np.sqrt(len(missed))
 
 
+@pytest.mark.slow
 def test_frontier() -> None:
     result = search(AdditiveModel(exits=(2, 4, 6)), SearchOptions(frontier=True), Budget(like="W4A4"))
     points = result.state.frontier

@@ -14,6 +14,7 @@ from tests.helpers import invoke
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_figures_add_up(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     arguments = ("test-vit", "--method", "rtn", "--images", "4", "--threads", "1", "--repeats", "1")

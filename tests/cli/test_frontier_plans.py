@@ -16,6 +16,8 @@ from maqee.evaluation.frontier_plans import evaluate_frontier
 from maqee.runs import frontier_folders
 from tests.helpers import FIXTURES, invoke
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -105,7 +105,7 @@ def whole_network(measure: ModelMeasure, unit: Unit, bits: BitSettings, options:
     [OPTIONS, replace(OPTIONS, signal="divergence", search_bits="blocks"), replace(OPTIONS, grain="block")],
     ids=["all", "divergence", "blocks"],
 )
-@pytest.mark.parametrize("network", ["digits", "swin"])
+@pytest.mark.parametrize("network", ["digits", pytest.param("swin", marks=pytest.mark.slow)])
 def test_as_if_the_whole_network_was_run(model: EarlyExitModel, network: str, options: SearchOptions) -> None:
     measure = digits_measure(model) if network == "digits" else swin_measure()
     space, base = space_and_base(measure, options)
