@@ -12,9 +12,9 @@ import pytest
 
 from maqee.apq.cost import bops
 from maqee.apq.figures import block_reach
+from maqee.apq.held_out import choose_expected
 from maqee.apq.loop import SearchResult, make_plan
 from maqee.apq.plan import Plan
-from maqee.apq.validate import expect
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel, search_weights, weight_options
 from tests.helpers import by_block, run_python
@@ -95,7 +95,7 @@ def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
     assert stored["got"]["bops"] == result.best.figures.bops
     assert [step["kind"] for step in stored["history"]] == [step.kind for step in result.state.history]
     assert plan.policy.thresholds == result.best.thresholds
-    assert plan.expected == expect(result.trace, plan.budget, plan.scales, plan.options)
+    assert plan.expected == choose_expected(result.trace, result.state.target, plan.scales, plan.options)[1]
     cost = bops(result.trace.parts, plan.bits, block_reach(result.trace, plan.thresholds))
     assert cost == pytest.approx(plan.got.bops, rel=1e-12)
 

@@ -14,7 +14,6 @@ from maqee.apq import (
     choose_policy,
     cross_validate,
     exit_costs,
-    expect,
     policy_figures,
 )
 from maqee.apq.validate import expected_from, fold_outcomes
@@ -68,7 +67,7 @@ def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
         draw = everybody.select(order[start : start + 150])
         thresholds = choose_policy(draw, budget, scales, options).thresholds
         truth = policy_figures(everybody, thresholds).metric - everybody.float_metric
-        guess = expect(draw, budget, scales, options)
+        guess = cross_validate(draw, lambda part: choose_policy(part, budget, scales, options))
         assert guess is not None
         promised.append(policy_figures(draw, thresholds).metric - draw.float_metric - truth)
         expected.append(guess.metric - draw.float_metric - truth)
@@ -83,8 +82,9 @@ def test_one_part_leaves_nothing_to_choose_on() -> None:
 
 def test_too_few_samples_say_nothing() -> None:
     budget = Budget(max_drop=0.1)
-    assert expect(make_trace(9), budget, Scales(), SearchOptions()) is None
-    assert expect(make_trace(10), budget, Scales(), SearchOptions()) is not None
+    for samples, known in ((9, False), (10, True)):
+        found = cross_validate(make_trace(samples), lambda part: choose_policy(part, budget, Scales(), SearchOptions()))
+        assert (found is not None) is known
 
 
 def test_outcomes_by_hand() -> None:

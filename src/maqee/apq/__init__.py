@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from maqee.apq.thresholds import quantile_candidates as quantile_candidates
     from maqee.apq.trace import Trace as Trace
     from maqee.apq.validate import cross_validate as cross_validate
-    from maqee.apq.validate import expect as expect
     from maqee.apq.validate import expected_from as expected_from
     from maqee.apq.validate import fold_outcomes as fold_outcomes
     from maqee.widths import BitPair as BitPair
@@ -129,7 +128,6 @@ else:
             "every_candidate": "maqee.apq.thresholds",
             "exact_search": "maqee.apq.exact",
             "exit_costs": "maqee.apq.figures",
-            "expect": "maqee.apq.validate",
             "expected_choice": "maqee.apq.held_out",
             "expected_from": "maqee.apq.validate",
             "fold_outcomes": "maqee.apq.validate",

@@ -12,11 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maqee.apq.budget import Budget
-from maqee.apq.choose import choose_policy
 from maqee.apq.figures import exit_costs
-from maqee.apq.options import SearchOptions
-from maqee.apq.records import Expected, FoldOutcome, Found, Scales
+from maqee.apq.records import Expected, FoldOutcome, Found
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.policy import take_exits
@@ -91,11 +88,6 @@ def expected_from(outcomes: Sequence[FoldOutcome]) -> Expected | None:
 def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected | None:
     """What a way of choosing achieves on samples that did not choose; None if there are too few of them."""
     return expected_from(fold_outcomes(trace, choose, folds))
-
-
-def expect(trace: Trace, budget: Budget, scales: Scales, options: SearchOptions) -> Expected | None:
-    """What thresholds that are chosen within a budget, one at a time, achieve on other samples at the trace's bits."""
-    return cross_validate(trace, lambda part: choose_policy(part, budget, scales, options))
 
 
 def _standard_error(mean: float, square_sum: float, samples: int) -> float:
