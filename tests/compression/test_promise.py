@@ -179,8 +179,10 @@ def test_losses_go_with_tasks() -> None:
 
 def test_promises_in_words(done: ReadyModel) -> None:
     assert "1 - score of an image" in statement("ucb", "score", 0.1, 0.1, 50, False)
-    assert isinstance(done.plan.guarantee, Guarantee)
-    assert "With probability at least 0.9" in done.plan.guarantee.statement
+    assert "With probability at least 0.9" in statement("ltt", "zero-one", 0.3, 0.1, 228, False)
+    promise = done.plan.guarantee
+    assert isinstance(promise, Guarantee)
+    assert promise.statement == statement("ltt", "zero-one", 0.3, 0.1, 228, promise.never_exits)
 
 
 @pytest.mark.parametrize(
