@@ -266,7 +266,7 @@ def test_too_few_samples_to_split() -> None:
 def test_budgets_that_cannot_be_met() -> None:
     with pytest.raises(MaqeeError, match=r"^max_bops: 10 BOPs cannot be met: everybody leaving at the first exit"):
         search(AdditiveModel(), budget=Budget(max_bops=10))
-    with pytest.raises(MaqeeError, match=r"^like: W8A8 is outside of the widths that are searched, W3 to W6 and A3"):
+    with pytest.raises(MaqeeError, match=r"^like: W8A8 is not among the widths to choose from, 3 to 6 bits of weights"):
         search(AdditiveModel(), budget=Budget(like="W8A8"))
     model = AdditiveModel(exits=(1, 2))
     result = search(model, SearchOptions(max_swaps=2), Budget(min_metric=1.0))

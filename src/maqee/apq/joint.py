@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from maqee.apq.allocation import allocate_pairs
-from maqee.apq.budget import Budget
+from maqee.apq.budget import USUAL_DROP, Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.cost import bops, utilization
 from maqee.apq.exact import check_exits
@@ -60,6 +60,7 @@ class JointRun:
 
     def __init__(self, measure: Measure, options: SearchOptions, budget: Budget) -> None:
         self.measure, self.options, self.budget = measure, options, budget
+        budget.check_widths(measure.depth, options)
         self.space = find_space(measure.parts, measure.depth, options, measure.can_switch)
         self.first = self.space.nearest(measure.start)  # the model's own widths may lie outside of the ranges
         self.most_moves = most_moves(measure.depth, options)
@@ -247,25 +248,16 @@ class JointRun:
         budget = self.budget
         if budget.like is not None:
             return replace(budget, max_bops=self._cost_like(budget, trace), like=None, max_drop=None)
-        if budget.asks_for_metric or budget.max_bops is not None or self.options.objective == "paper":
-            return budget.resolved(trace.float_metric, widest.full_metric)
-        return budget.by_default().resolved(trace.float_metric, widest.full_metric)
+        return budget.or_usual(self.options).resolved(trace.float_metric, widest.full_metric)
 
     def _cost_like(self, budget: Budget, trace: Trace) -> float:
         """What uniform widths cost with their own best policy, at the same drop from their own full depth."""
         pair = budget.like_pair
         assert pair is not None
         uniform = [(pair[1], pair[1]) if unit.layer == ATTENTION else pair for unit in self.space.units]
-        if any(wanted not in pairs for wanted, pairs in zip(uniform, self.space.pairs, strict=True)):
-            options = self.options
-            raise MaqeeError(
-                f"like: {budget.like} is outside of the widths that are searched, W{options.bit_min} to "
-                f"W{options.bit_max} and A{options.act_min} to A{options.act_max}: ask for less, or search more."
-            )
         bits = self.space.settings(self.first, uniform)
         like = trace if bits == trace.bits else self.measure.trace(bits)
-        drop = budget.max_drop if budget.max_drop is not None else Budget().by_default().max_drop
-        assert drop is not None
+        drop = USUAL_DROP if budget.max_drop is None else budget.max_drop
         own = Budget(min_metric=max(0.0, like.full_metric - drop), target_on=budget.target_on)
         scales = measure_scales(like, like, self.options)
         found = expected_choice(like, own, scales, self.options).found

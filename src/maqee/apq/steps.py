@@ -38,6 +38,7 @@ class Run:
 
     def __init__(self, measure: Measure, options: SearchOptions, budget: Budget) -> None:
         self.measure, self.options, self.budget = measure, options, budget
+        budget.check_widths(measure.depth, options)
         self.total_bits = budget.total_bits(measure.depth, options)
         self.most_moves = 2 * measure.depth if options.max_swaps is None else options.max_swaps
         self.target = budget
@@ -76,12 +77,7 @@ class Run:
 
     def _target(self, trace: Trace) -> Budget:
         """The budget with everything in it said as a number; a drop counts from the first uniform widths."""
-        if self.budget.like is not None:
-            raise MaqeeError("like: uniform widths to cost no more than go with bits: both.")
-        asked = self.budget
-        if asked.asks_for_nothing and self.options.objective == "direct":
-            asked = asked.by_default()
-        return asked.resolved(trace.float_metric, trace.full_metric)
+        return self.budget.or_usual(self.options).resolved(trace.float_metric, trace.full_metric)
 
     def _settings(self, weights: BlockBits) -> BitSettings:
         return self.measure.start.with_weights(weights)

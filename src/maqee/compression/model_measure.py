@@ -21,7 +21,7 @@ from maqee.apq.options import SearchOptions
 from maqee.apq.risks import EPSILON
 from maqee.apq.unit_errors import UnitErrors
 from maqee.apq.units import Space, Unit
-from maqee.compression.sensitivity import LEAST_IMAGES, error_runs, measure_unit_errors
+from maqee.compression.sensitivity import LEAST_IMAGES, belongs, error_runs, measure_unit_errors
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
@@ -168,13 +168,9 @@ class ModelMeasure:
 
     def can_switch(self, unit: Unit) -> bool:
         """Whether a part of the unit was fitted at several widths; in a head some layers may be fixed."""
-        places = self.quantized.places.values()
-        if unit.kind in ("layer", "block"):
-            mine = [p for p in places if p.block == unit.number and unit.layer in ("", p.layer)]
-        elif unit.kind == "head":
-            mine = [p for p in places if p.head == unit.number and not p.attention]
-        else:
-            mine = [p for p in places if p.role == unit.kind]
+        mine = [place for place in self.quantized.places.values() if belongs(place, unit)]
+        if unit.kind == "head":
+            mine = [place for place in mine if not place.attention]
         return any(self.quantized.switches(place.name) for place in mine)
 
     def unit_errors(

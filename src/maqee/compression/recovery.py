@@ -220,5 +220,4 @@ def target_after_training(budget: Budget, state: SearchState, trace: Trace) -> B
     """What a trained model must keep to: a cost as before; a drop from what the quantized model can reach, now."""
     if state.target.max_bops is not None or state.options.objective == "paper":
         return state.target
-    asked = budget.by_default() if budget.asks_for_nothing else budget
-    return asked.resolved(trace.float_metric, trace.full_metric)
+    return budget.or_usual(state.options).resolved(trace.float_metric, trace.full_metric)

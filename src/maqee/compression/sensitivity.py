@@ -139,11 +139,12 @@ def _quantized_alone(quantized: QuantizedModel, unit: Unit) -> Iterator[None]:
     with quantized.in_float():
         modules: list[QuantLayer | QuantAttend] = [*quantized.layers.values(), *quantized.attends.values()]
         for module in modules:
-            module.enabled = _belongs(quantized.places[module.name], unit)
+            module.enabled = belongs(quantized.places[module.name], unit)
         yield
 
 
-def _belongs(place: Place, unit: Unit) -> bool:
+def belongs(place: Place, unit: Unit) -> bool:
+    """Whether a layer or attention product is a part of a unit."""
     if unit.kind in ("layer", "block"):
         same = place.role == "block" and place.block == unit.number
         return same and (unit.kind == "block" or place.layer == unit.layer)
