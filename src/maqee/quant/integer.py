@@ -54,12 +54,20 @@ def execute_integers(quantized: QuantizedModel) -> Iterator[None]:
         ...     quantized.model(images).shape
         torch.Size([2, 10])
     """
-    check_executable(quantized)
-    modules: list[QuantLayer | QuantAttend] = [*quantized.layers.values(), *quantized.attends.values()]
     try:
-        for module in modules:
-            module.executing = True
+        keep_executing(quantized)
         yield
     finally:
-        for module in modules:
+        for module in _coded_modules(quantized):
             module.executing = False
+
+
+def keep_executing(quantized: QuantizedModel) -> None:
+    """Let the model compute from integer codes from now on; see `execute_integers`."""
+    check_executable(quantized)
+    for module in _coded_modules(quantized):
+        module.executing = True
+
+
+def _coded_modules(quantized: QuantizedModel) -> list[QuantLayer | QuantAttend]:
+    return [*quantized.layers.values(), *quantized.attends.values()]

@@ -15,12 +15,17 @@ from maqee.policy import Policy
 from maqee.quant import QuantizedModel
 from maqee.quant.artifact import load_quantized
 from maqee.runs import CONFIG, PLAN, PREPROCESSING, is_compressed, model_folder, read_recipe, stage_folder
+from maqee.runtime.engines import engines, use_engine
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import segmentation, tasks
 
 
 def load(
-    folder: str | Path, policy: Policy | str | Path | None = None, device: str = "cpu", stage: str | None = None
+    folder: str | Path,
+    policy: Policy | str | Path | None = None,
+    device: str = "cpu",
+    stage: str | None = None,
+    engine: str = "torch",
 ) -> ReadyModel:
     """Load a compressed model, a trained run or a model folder: `load(folder).predict(images)`.
 
@@ -30,8 +35,9 @@ def load(
             trained one, which has none, runs at full depth.
         device: where it runs; `load(folder).to(device)` moves it later.
         stage: of a trained run, the stage to load; the last one when left out.
+        engine: what runs it: "torch" (quantized layers simulated), "reference" (integer codes, slow).
     """
-    folder = Path(folder)
+    folder, _ = Path(folder), engines[engine]
     if not folder.is_dir():
         raise MaqeeError(f"{folder} is no folder: give one written by maqee train or maqee compress.")
     if is_compressed(folder):
@@ -45,7 +51,7 @@ def load(
         model = model.with_policy(policy)
     elif policy is not None:
         model = _follow(model, read_plan(policy))
-    return model.to(pick_device(device))
+    return use_engine(model, engine, pick_device(device))
 
 
 def read_plan(path: str | Path) -> Plan:

@@ -15,6 +15,7 @@ from maqee.exits import Decision, EarlyExitModel
 from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
+from maqee.runtime.engines import engines
 from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.predictor import predict_each
@@ -52,12 +53,14 @@ class ReadyModel:
         policy: where to stop.
         task_name: what is predicted.
         compression: plan and bits of a compressed model; None for a trained one.
+        engine: what runs it; see `maqee.runtime.engines`.
     """
 
     model: EarlyExitModel
     policy: Policy
     task_name: str = "classification"
     compression: Compression | None = None
+    engine: str = "torch"
 
     @property
     def plan(self) -> Plan:
@@ -146,8 +149,7 @@ class ReadyModel:
 
     def to(self, device: str | torch.device) -> ReadyModel:
         """Move it to a device."""
-        self.model.to(device)
-        return self
+        return engines[self.engine](self, torch.device(device))
 
     def to_json(self) -> dict[str, Any]:
         """What it is, as plain values."""
@@ -159,6 +161,7 @@ class ReadyModel:
             "depth": self.model.backbone.depth,
             "bits": None if self.compression is None else self.plan.bits.to_json(),
             "method": None if self.compression is None else self.plan.method,
+            "engine": self.engine,
             "finished": self.finished,
             "notes": list(self.notes),
         }

@@ -1,0 +1,54 @@
+"""Ways to run a finished model. Every engine gives the same object with the same decisions.
+
+A model runs road by road: from the images to the first exit, from there to the next (`EarlyExitModel.segments`). An
+engine replaces these roads and nothing else, so that policies, streams and predictions need not know which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+from maqee.errors import MaqeeError
+from maqee.quant.integer import keep_executing
+from maqee.registry import Registry
+
+if TYPE_CHECKING:
+    from maqee.runtime.ready import ReadyModel
+
+Engine = Callable[["ReadyModel", torch.device], "ReadyModel"]
+engines: Registry[Engine] = Registry("engine")
+
+
+def use_engine(model: ReadyModel, name: str, device: torch.device) -> ReadyModel:
+    """The same model on another engine; its roads are replaced in place."""
+    return replace(engines[name](model, device), engine=name)
+
+
+def require_package(package: str, engine: str, extra: str) -> None:
+    """Complain if a package that an engine needs is not installed."""
+    if find_spec(package) is None:
+        raise MaqeeError(f"The engine {engine} needs {package}, which is not installed: pip install 'maqee[{extra}]'.")
+
+
+@engines.register("torch")
+def _run_by_torch(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """PyTorch; quantized layers are simulated in floating point."""
+    model.model.to(device)
+    return model
+
+
+@engines.register("reference")
+def _run_on_codes(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """Integer codes and int32 sums in plain PyTorch: slow, and what other engines are compared with."""
+    if model.compression is None:
+        raise MaqeeError("The engine reference runs integer codes, and this model is not compressed: use torch.")
+    if device.type != "cpu":
+        raise MaqeeError(f"The engine reference runs on the CPU, not on {device}: leave the device out.")
+    model.model.to(device)
+    keep_executing(model.compression.quantized)
+    return model
