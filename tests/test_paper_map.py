@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from maqee.apq import Budget, SearchOptions
-from maqee.compression import RecoverySettings
 from maqee.compression.compress_config import read_compress_config
+from maqee.compression.recovery_settings import usual_lr
 from maqee.quant import QuantSettings
 from maqee.training.exit_losses import TEMPERATURE
 
@@ -109,4 +109,4 @@ def test_defaults_are_the_papers() -> None:
     assert TEMPERATURE == 2.0
     assert Budget().average_bits == 4.0
     assert (QuantSettings().weight_bits, QuantSettings().act_bits) == (4, 4)
-    assert RecoverySettings().lr == 1e-4  # not the paper's, as the map says
+    assert usual_lr(256) == 5e-4  # not the paper's 1e-5, as the map says

@@ -15,6 +15,7 @@ import torch
 from maqee.apq import Plan
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.compressed import frontier_policies
+from maqee.models import Preprocessing
 from maqee.quant import Bits
 from maqee.runtime import load
 from maqee.widths import BlockWidths
@@ -53,6 +54,17 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compress(model: Path, out: Path, *more: str) -> Any:
     arguments = (str(model), "--data", "digits", "--out", str(out), "--device", "cpu", "--samples", "40")
     return invoke("compress", *arguments, "--method", "repq", *more)
+
+
+def test_preprocessing_as_the_user_says(model: Path, tmp_path: Path) -> None:
+    """It is kept with the model, and is part of what was asked for."""
+    said = ("--mean", "0.1", "--std", "0.3", "--resample", "lanczos", "--resize", "18", "--no-exif")
+    result = compress(model, tmp_path / "out", *WEIGHTS, "--max-drop", "1", *said)
+    assert result.exit_code == 0, result.output
+    expected = Preprocessing(image_size=(16, 16), resize=18, mean=(0.1,), std=(0.3,), resample="lanczos", exif=False)
+    assert load(tmp_path / "out").preprocessing == expected
+    other = compress(model, tmp_path / "out", *WEIGHTS, "--max-drop", "1", "--resize", "18")
+    assert "holds a compression of other inputs" in str(other.exception)
 
 
 def test_figures_are_those_of_running_the_model(run: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_time_limit_and_a_divergence(
     train = compare_recovery.Bench.train
 
     def spy(bench: Any, settings: RecoverySettings, folder: Path) -> Any:
-        if settings.lr > 1:
+        if settings.lr and settings.lr > 1:
             raise MaqeeError("Stage recovery diverged.")
         return train(bench, settings, folder)
 

@@ -40,7 +40,8 @@ from maqee.widths import BitSettings
 
 TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
-DROPS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)  # of the frontier, below what the quantized model can reach
+# Targets of the frontier, below what the quantized model can reach; the cost between two of them must not leap.
+DROPS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)
 
 
 class Prices(NamedTuple):
@@ -212,8 +213,9 @@ class JointRun:
         choices = None
         if keeps_on_others(trace, expected):
             choices = HeldOutChoices(trace, state.scales, self.options, state.best.thresholds)
+        known = {point.drop: point for point in state.frontier}
         points: list[FrontierPoint] = []
-        for index, drop in enumerate(DROPS):
+        for drop in DROPS:
             needed = max(0.0, state.reachable - drop)
             target = replace(expected, min_metric=needed)
             if choices is None:
@@ -221,7 +223,7 @@ class JointRun:
             else:
                 found, _, outcomes = choices.reaching(needed)
                 position = _position(trace, found)
-            old = state.frontier[index] if state.frontier else None
+            old = known.get(drop)
             folds = _better_folds(old.folds if old else (), outcomes)
             kept = old.position if old is not None and not position.beats(old.position) else position
             stricter = points[-1] if points else None

@@ -16,18 +16,24 @@ from maqee.cli.options import (
     Classifier,
     DataRoot,
     Device,
+    Exif,
     FitImages,
     Json,
     KnownData,
     Layers,
     MaxBops,
     MaxDrop,
+    Mean,
     MinAccuracy,
     Patch,
+    Resample,
+    Resize,
     Seed,
+    Std,
     TargetOn,
     Task,
     TrainedRun,
+    parse_numbers,
     parse_range,
 )
 from maqee.cli.search_flags import (
@@ -107,7 +113,10 @@ def compress(
         ),
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Peak learning rate.", show_default="0.0001", rich_help_panel=TRAINING)
+        float | None,
+        typer.Option(
+            help="Peak learning rate.", show_default="0.0005 for 256 images, less for fewer", rich_help_panel=TRAINING
+        ),
     ] = None,
     exit_weights: Annotated[
         str | None,
@@ -163,6 +172,11 @@ def compress(
     data: KnownData = None,
     data_root: DataRoot = None,
     task: Task = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     seed: Seed = None,
     device: Device = None,
     out: Annotated[Path, typer.Option(help="New folder for plan, trace and model.", rich_help_panel=OUTPUT)],
@@ -225,6 +239,13 @@ def compress(
         run,
         data=data,
         data_root=data_root,
+        preprocessing={
+            "resize": resize,
+            "mean": parse_numbers(mean, "--mean"),
+            "std": parse_numbers(std, "--std"),
+            "resample": resample,
+            "exif": exif,
+        },
         budget=wanted.budget,
         search_options=wanted.search,
         options=wanted.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_compressible
+from maqee.models.preprocessing import override
 from maqee.progress import phase
 from maqee.runs import (
     SEEN,
@@ -37,6 +39,7 @@ def compress(
     *,
     data: str | None = None,
     data_root: str | Path | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     search_options: SearchOptions | None = None,
     options: CompressOptions | None = None,
@@ -56,6 +59,8 @@ def compress(
         train: training images, for recovery; only for a model in memory.
         data: name of the data set, if the folder does not say; split as in training.
         data_root: where the data lie, if not where they were.
+        preprocessing: what replaces the checkpoint's own, for a model that is read from files: any of `resize` (short
+            side before the crop), `mean`, `std`, `resample` and `exif`.
         budget: the most cost or the least metric; asked for nothing, at most a point below what the quantized model
             can reach.
         search_options: how to search.
@@ -68,6 +73,8 @@ def compress(
     """
     out = None if out is None else Path(out)
     if isinstance(model, EarlyExitModel):
+        if preprocessing is not None:
+            raise MaqeeError("A model in memory says itself how images are prepared: set model.backbone.preprocessing.")
         if calibration is None or data is not None or data_root is not None:
             raise MaqeeError("A model in memory needs calibration images: give calibration, not data and data_root.")
         return compress_model(
@@ -87,12 +94,13 @@ def compress(
     run, options = Path(model), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
     source = require_data(run if data is not None else require_folder(run), data, data_root)
-    return _compress_run(run, source, budget, search_options, options, out, device, show)
+    return _compress_run(run, source, preprocessing or {}, budget, search_options, options, out, device, show)
 
 
 def _compress_run(
     run: Path,
     source: DataSource,
+    preprocessing: Mapping[str, Any],
     budget: Budget | None,
     search_options: SearchOptions | None,
     options: CompressOptions,
@@ -102,6 +110,7 @@ def _compress_run(
 ) -> ReadyModel:
     folder = resolve_model(run)
     network = load_compressible(folder, tasks[options.task or ""].confidence)
+    network.backbone.preprocessing = override(network.backbone.preprocessing, **preprocessing)
     if options.recovery.augment is None:
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)

@@ -17,6 +17,7 @@ from maqee.compression.compress_options import CompressOptions
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.promise import check_kept, check_risk, guarantee_plan
 from maqee.compression.recovery import MIRRORED, Recovery, recover_and_choose, training_batch
+from maqee.compression.recovery_settings import usual_lr
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.device import pick_device
@@ -134,7 +135,8 @@ def _compress_checked(
 def _completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptions:
     """The options with what was left open: a request says what is really done."""
     size = options.recovery.batch_size or training_batch(model.backbone)
-    recovery = replace(options.recovery, batch_size=size, augment=options.recovery.augment or MIRRORED)
+    given = options.recovery
+    recovery = replace(given, batch_size=size, lr=given.lr or usual_lr(size), augment=given.augment or MIRRORED)
     return replace(options, task=options.task or "classification", recovery=recovery)
 
 

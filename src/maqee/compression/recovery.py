@@ -18,7 +18,7 @@ from torch import Tensor
 from maqee.apq import BitSettings, Budget, Position, SearchResult, SearchState, Step, Trace, policy_figures
 from maqee.apq.held_out import expected_choice
 from maqee.compression.model_measure import ModelMeasure
-from maqee.compression.recovery_settings import RecoverySettings
+from maqee.compression.recovery_settings import MOST_IMAGES, RecoverySettings, usual_lr
 from maqee.data import ImageSet, Splits
 from maqee.exits import EarlyExitModel
 from maqee.models import Backbone
@@ -35,7 +35,6 @@ from maqee.training.training_loop import LoopOptions, train_stage
 BEFORE, AFTER = "before-recovery", "after-recovery"  # names of snapshots
 LEAST_SHARE = 0.1
 MIRRORED = AugmentSection(flip=True)
-MOST_IMAGES = 256  # of a step
 ATTENTION_AT_ONCE = 4 * MOST_IMAGES * 197**2  # attention weights of a head that a step keeps for its gradient
 
 
@@ -173,7 +172,7 @@ class Recovery:
             kind="recovery",
             epochs=epochs,
             batch_size=size,
-            lr=settings.lr,
+            lr=settings.lr or usual_lr(size),
             warmup=settings.warmup * epochs,
             weight_decay=settings.weight_decay,
             ema=settings.ema,

@@ -10,6 +10,19 @@ from maqee.device import check_precision
 from maqee.errors import MaqeeError
 from maqee.training.recipe import AugmentSection
 
+MOST_IMAGES = 256  # of a step
+USUAL_LR = 5e-4  # for so many; results/README.md has the comparison
+
+
+def usual_lr(batch_size: int) -> float:
+    """The learning rate if nobody says: as the square root of the batch, which keeps the noise of Adam's steps alike.
+
+    Example:
+        >>> usual_lr(256), usual_lr(64)
+        (0.0005, 0.00025)
+    """
+    return USUAL_LR * math.sqrt(batch_size / MOST_IMAGES)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecoverySettings:
@@ -17,7 +30,8 @@ class RecoverySettings:
 
     Attributes:
         batch_size: images of a step; left out, 256, or fewer where images are large (`training_batch`).
-        lr: peak rate of the weights; the paper's 1e-5 suits its long training.
+        lr: peak rate of the weights; left out, 5e-4 for 256 images a step and less for fewer (`usual_lr`). The paper's
+            1e-5 suits its long training.
         warmup: share of the steps.
         weight_decay: of matrices.
         drop_path: stochastic depth, as when backbones are trained; 0 is off.
@@ -37,7 +51,7 @@ class RecoverySettings:
     """
 
     batch_size: int | None = None
-    lr: float = 1e-4
+    lr: float | None = None
     warmup: float = 0.05
     weight_decay: float = 0.0
     drop_path: float = 0.0
@@ -55,7 +69,7 @@ class RecoverySettings:
     def __post_init__(self) -> None:
         if self.batch_size is not None and self.batch_size < 1:
             raise MaqeeError(f"batch_size: {self.batch_size} must be at least 1.")
-        if not 0 < self.lr < math.inf:
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise MaqeeError(f"lr: {self.lr} must be more than 0.")
         if not 0 <= self.warmup <= 1:
             raise MaqeeError(f"warmup: {self.warmup} must be from 0 to 1, a share of the steps.")

@@ -26,7 +26,7 @@ class Request:
 
     Attributes:
         model: hash of the weights.
-        images: hash of the calibration set: its size, targets and the names of its images.
+        images: hash of the calibration set: its size, targets, the names of its images and how they are prepared.
         choices: budget and all options.
     """
 
@@ -47,6 +47,7 @@ class Request:
         digest = hashlib.sha256(calibration.targets.cpu().numpy().tobytes())
         for index in range(len(calibration)):
             digest.update(calibration.images.name(index).encode())
+        digest.update(to_json(model.backbone.preprocessing.to_json()).encode())
         kept = {**asdict(options), "recovery": _plain(options)}
         if options.risk is None:  # requests without a promise are as they were before there were any
             del kept["risk"]
