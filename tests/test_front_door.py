@@ -43,6 +43,7 @@ COMMANDS = {
     "eval": "evaluate",
     "ls": "list_names",
     "predict": "predict",
+    "profile": "profile",
     "quantize": "compare_methods",
     "search": "search",
     "show": "show",

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from maqee.apq import Plan as Plan
     from maqee.apq import SearchOptions as SearchOptions
     from maqee.apq import Trace as Trace
+    from maqee.apq.road_times import RoadTimes as RoadTimes
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
     from maqee.bench.neighbour import bench_neighbour as bench_neighbour
     from maqee.bench.recovery_step import bench_recovery as bench_recovery
+    from maqee.bench.roads import profile as profile
     from maqee.bench.search_step import bench_search as bench_search
     from maqee.bench.signals import bench_signals as bench_signals
     from maqee.bench.throughput import bench_exits as bench_exits
@@ -104,6 +106,7 @@ else:
             "Recipe": "maqee.training",
             "RecoverySettings": "maqee.compression",
             "RiskOptions": "maqee.compression",
+            "RoadTimes": "maqee.apq.road_times",
             "RunDiagnosis": "maqee.evaluation.diagnose",
             "SearchOptions": "maqee.apq",
             "Trace": "maqee.apq",
@@ -132,6 +135,7 @@ else:
             "load_backbone": "maqee.models",
             "open_data": "maqee.data",
             "predict": "maqee.runtime",
+            "profile": "maqee.bench.roads",
             "quantize": "maqee.quant",
             "rank_confidences": "maqee.evaluation.confidence_ranks",
             "read_compress_config": "maqee.compression.compress_config",

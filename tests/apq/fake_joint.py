@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -87,9 +88,10 @@ class AdditiveModel:
         clean = 1.0 + ease + np.linspace(0.2, 1.6, width) + noise  # (n, E + 1)
         spread = rng.exponential(1, size=(self.samples, 1))
         margin = clean - spread * np.array([self.total(bits, end) for end in self.exits])
+        arrays: dict[str, Any] = {f"float_{name}": values for name, values in _answers(clean).items()}
         return Trace(
             exit_blocks=self.exits,
-            **{f"float_{name}": values for name, values in _answers(clean).items()},
+            **arrays,
             **_answers(margin),
             drift=np.full((self.samples, self.depth), 0.1),
             noise=np.full((self.samples, self.depth), 0.1),
@@ -140,7 +142,7 @@ class AdditiveModel:
         raise AssertionError
 
 
-def _answers(margin: np.ndarray) -> dict[str, np.ndarray]:
+def _answers(margin: np.ndarray) -> dict[str, Any]:
     return {
         "confidence": 1 / (1 + np.exp(-np.abs(margin))),
         "loss": np.log1p(np.exp(-margin)),

@@ -30,6 +30,17 @@ def test_a_state_that_was_written_before() -> None:
     assert state.to_json() == FIXTURE.read_text()
 
 
+def test_a_state_from_before_times_were_measured() -> None:
+    stored = json.loads(FIXTURE.read_text())
+    for key in ("exit_ms", "timed_on"):
+        del stored["options"][key]
+    for budget in (stored["budget"], stored["target"]):
+        del budget["max_ms"]
+    for step in (*stored["history"], {"position": stored["now"]}, {"position": stored["best"]}):
+        del step["position"]["figures"]["ms"]
+    assert SearchState.from_json(json.dumps(stored)).to_json() == FIXTURE.read_text()
+
+
 def test_a_search_of_the_version_before_cannot_go_on() -> None:
     """It knew weight bits of blocks only: what it tried cannot be compared with what is tried now."""
     old = {**json.loads(FIXTURE.read_text()), "version": 1}

@@ -20,6 +20,7 @@ from maqee.training.recipe import AugmentSection
 OTHER: dict[str, tuple[Any, Any]] = {
     "budget.average_bits": (5, 5.0),
     "budget.max_bops": (1.0e9, 1e9),
+    "budget.max_ms": (2.5, 2.5),
     "budget.min_metric": (0.5, 0.5),
     "budget.max_drop": (0.01, 0.01),
     "budget.like": ("W4A4", "W4A4"),
@@ -64,6 +65,8 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.frontier": (True, True),
     "search.max_swaps": (3, 3),
     "search.recovery_steps": (7, 7),
+    "search.exit_ms": ([1.0, 2.5], (1.0, 2.5)),
+    "search.timed_on": ("ms on an engine", "ms on an engine"),
     "options.method": ("rtn", "rtn"),
     "options.task": ("segmentation", "segmentation"),
     "options.quantization.weight_bits": (6, 6),

@@ -33,7 +33,7 @@ def test_the_code_runs() -> None:
 
 
 def test_options_exist() -> None:
-    known = "".join(invoke(verb, "--help").output for verb in (*VERBS, "predict"))
+    known = "".join(invoke(verb, "--help").output for verb in (*VERBS, "predict", "profile"))
     written = set(re.findall(r"--[a-z][a-z-]+", TEXT))
     assert written
     assert {option for option in written if option not in known} == set()

@@ -27,6 +27,7 @@ class Budget:
     Attributes:
         average_bits: mean weight bits of the blocks, where only these are chosen; swaps keep their sum.
         max_bops: the most expected BOPs of a sample. The objective is then the metric, or the paper's.
+        max_ms: the same in milliseconds, where measured time is the cost.
         min_metric: the least mean of the task metric (accuracy), 0..1. The objective is then the expected cost alone.
         max_drop: the same, said as the most that the metric may lie below that of a model at full depth.
         like: uniform widths such as "W4A4": as many BOPs as these cost with their own best policy, at max_drop below
@@ -41,6 +42,7 @@ class Budget:
 
     average_bits: float = USUAL_AVERAGE
     max_bops: float | None = None
+    max_ms: float | None = None
     min_metric: float | None = None
     max_drop: float | None = None
     like: str | None = None
@@ -48,14 +50,16 @@ class Budget:
     drop_from: Literal["float", "quantized"] = "float"
 
     def __post_init__(self) -> None:
-        for name in ("average_bits", "max_bops", "min_metric", "max_drop"):
+        for name in ("average_bits", "max_bops", "max_ms", "min_metric", "max_drop"):
             if isinstance(value := getattr(self, name), int):  # or a state that was read back would differ
                 object.__setattr__(self, name, float(value))
-        given = [name for name in ("max_bops", "min_metric", "max_drop", "like") if getattr(self, name) is not None]
+        asked = ("max_bops", "max_ms", "min_metric", "max_drop", "like")
+        given = [name for name in asked if getattr(self, name) is not None]
         if len(given) > 1 and set(given) != {"max_drop", "like"}:
             raise MaqeeError(f"{' and '.join(given)}: give one of them; the search gets the best of the other.")
-        if self.max_bops is not None and not 0 < self.max_bops < math.inf:
-            raise MaqeeError(f"max_bops: {self.max_bops} must be a number above 0.")
+        for name in ("max_bops", "max_ms"):
+            if (most := getattr(self, name)) is not None and not 0 < most < math.inf:
+                raise MaqeeError(f"{name}: {most} must be a number above 0.")
         for name, share in (("min_metric", self.min_metric), ("max_drop", self.max_drop)):
             if share is not None and not 0 <= share <= 1:
                 raise MaqeeError(f"{name}: {share} must be from 0 to 1.")
@@ -70,7 +74,17 @@ class Budget:
     @property
     def asks_for_nothing(self) -> bool:
         """Whether neither a metric nor a cost is asked for."""
-        return self.max_bops is None and self.like is None and not self.asks_for_metric
+        return self.max_cost is None and self.like is None and not self.asks_for_metric
+
+    @property
+    def max_cost(self) -> float | None:
+        """The most expected cost of a sample, in BOPs or milliseconds."""
+        return self.max_bops if self.max_ms is None else self.max_ms
+
+    @property
+    def asked_cost(self) -> str:
+        """The demand on the cost in the user's words, for messages."""
+        return f"max_bops: {self.max_bops:.4g} BOPs" if self.max_ms is None else f"max_ms: {self.max_ms:.4g} ms"
 
     @property
     def like_pair(self) -> BitPair | None:
@@ -87,7 +101,8 @@ class Budget:
         return self.by_default() if self.asks_for_nothing and options.objective == "direct" else self
 
     def check_widths(self, depth: int, options: SearchOptions) -> None:
-        """Complain about an average or uniform widths that do not go with the widths to choose from."""
+        """Complain about demands that do not go with the widths to choose from, or with what is the cost."""
+        self.check_unit(timed=options.exit_ms is not None)
         if options.bits == "weights":
             self.total_bits(depth, options)
         if options.bits == "weights" and self.like is not None:
@@ -104,6 +119,14 @@ class Budget:
                 f"average_bits: {self.average_bits:g} weight bits on average are kept only where weights alone are "
                 "chosen (bits); ask for a cost instead (max_bops)."
             )
+
+    def check_unit(self, timed: bool) -> None:
+        """Complain about BOPs where measured time is the cost, and about milliseconds where it is not."""
+        if self.max_ms is not None and not timed:
+            raise MaqeeError("max_ms: the cost is BOPs here, since no measured times were given (cost): ask for these.")
+        if timed and (self.max_bops is not None or self.like is not None):
+            name = "max_bops" if self.like is None else "like"
+            raise MaqeeError(f"{name}: measured time is the cost here: ask for milliseconds (max_ms).")
 
     def needed_metric(self, float_metric: float, quantized_metric: float | None = None) -> float | None:
         """The metric that a policy must reach; None if none is asked for.
@@ -151,10 +174,8 @@ class Budget:
         if excess <= 0:
             return
         bits = f"at {figures.average_bits:g} bits on average"
-        if self.max_bops is not None:
-            raise MaqeeError(
-                f"max_bops: {self.max_bops:.4g} BOPs cannot be met {bits}: the nearest found is {figures.bops:.4g}."
-            )
+        if self.max_cost is not None:
+            raise MaqeeError(f"{self.asked_cost} cannot be met {bits}: the nearest found is {figures.cost:.4g}.")
         if self.max_drop is not None:
             nearest = self.max_drop + excess
         elif self.min_metric is not None and self.target_on == "expected":

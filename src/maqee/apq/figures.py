@@ -23,10 +23,15 @@ def exit_mass(taken: NDArray[np.intp], exits: int) -> Floats:
 
 
 def exit_costs(trace: Trace) -> Floats:
-    """BOPs of a sample that leaves at each exit and at full depth: (E + 1,).
+    """What a sample costs that leaves at each exit and at full depth: (E + 1,), BOPs or measured milliseconds.
 
     Expected cost is linear in the exit mass, so the cost of a policy is the mean of these over its samples.
     """
+    return exit_bops(trace) if trace.exit_ms is None else np.array(trace.exit_ms)
+
+
+def exit_bops(trace: Trace) -> Floats:
+    """BOPs of a sample that leaves at each exit and at full depth: (E + 1,)."""
     costs = part_bops(trace.parts, trace.bits)
     blocks = np.array([part.block for part in trace.parts])
     return np.array([costs[blocks <= end].sum() for end in trace.exit_blocks])
@@ -41,12 +46,13 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
     return Figures(
         metric=float(trace.correct[rows, taken].astype(np.float64).sum() / trace.samples),
         loss=float(trace.loss[rows, taken].astype(np.float64).sum() / trace.samples),
-        bops=float((mass * exit_costs(trace)).sum()),
+        bops=float((mass * exit_bops(trace)).sum()),
         mean_exit=float((mass * np.array(trace.exit_blocks)).sum()),
         exit_mass=tuple(float(share) for share in mass),
         average_bits=average,
         weighted_bits=_mean_width(trace, ("linear",), 0, average),
         activation_bits=_mean_width(trace, ("linear", "attention"), 1, None),
+        ms=None if trace.exit_ms is None else float((mass * np.array(trace.exit_ms)).sum()),
     )
 
 

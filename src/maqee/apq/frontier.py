@@ -39,7 +39,7 @@ def lambda_frontier(
         problem = outer_problem(trace, scales, replace(options, lambda_outer=price))
         start = choose_thresholds(problem, start, CANDIDATES[options.candidates], exact).thresholds
         points.append(Point(price, start, policy_figures(trace, start)))
-    return sorted(points, key=lambda point: (point.figures.bops, -point.setting))
+    return sorted(points, key=lambda point: (point.figures.cost, -point.setting))
 
 
 def offset_sweep(trace: Trace, thresholds: Sequence[float]) -> list[Point]:
@@ -57,7 +57,7 @@ def offset_sweep(trace: Trace, thresholds: Sequence[float]) -> list[Point]:
 def controlled_performance(trace: Trace, thresholds: Sequence[float], target: float) -> Point | None:
     """The cheapest point of the offset sweep with a metric of at least `target`; None where there is none (N/A)."""
     enough = [point for point in offset_sweep(trace, thresholds) if point.figures.metric >= target - 1e-12]
-    return min(enough, key=lambda point: (point.figures.bops, -point.figures.metric), default=None)
+    return min(enough, key=lambda point: (point.figures.cost, -point.figures.metric), default=None)
 
 
 def _move(threshold: float, step: int) -> float:

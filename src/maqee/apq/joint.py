@@ -99,6 +99,8 @@ class JointRun:
 
     def step(self, state: SearchState) -> SearchState:
         """The next thing to do: errors, a rung of the ladder, a move, or the end."""
+        if self.options.exit_ms is not None:  # bits are free: the most of them were run at the start
+            return self._finish(state)
         if not state.errors:
             widest = self.space.widest(self.first)
             return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
@@ -195,7 +197,7 @@ class JointRun:
 
     def _only_lucky(self, state: SearchState, position: Position) -> bool:
         """Whether a better metric within the same cost goes with a higher loss: a few answers, not a better network."""
-        same = state.target.max_bops is not None and position.excess == state.best.excess == 0
+        same = state.target.max_cost is not None and position.excess == state.best.excess == 0
         return same and self.options.objective == "direct" and position.figures.loss > state.best.figures.loss
 
     def _judge(
@@ -288,8 +290,8 @@ def _better_folds(old: tuple[FoldOutcome, ...], new: tuple[FoldOutcome, ...]) ->
 def _check_possible(budget: Budget, narrowest: Trace) -> None:
     """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
     least = float(exit_costs(narrowest).min())
-    if budget.max_bops is not None and least > budget.max_bops:
+    if budget.max_cost is not None and least > budget.max_cost:
         raise MaqeeError(
-            f"max_bops: {budget.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with the fewest "
-            f"bits costs {least:.4g}."
+            f"{budget.asked_cost} cannot be met: everybody leaving at the first exit with the fewest bits costs "
+            f"{least:.4g}."
         )

@@ -196,19 +196,19 @@ def least_cost_problem(trace: Trace, target: float, cost_scale: float = 1.0) -> 
 
 
 def with_cost_limit(problem: ExitProblem, trace: Trace, most: float, cost_scale: float = 1.0) -> ExitProblem:
-    """The same objective, with an expected cost of at most `most` BOPs."""
+    """The same objective, with an expected cost of at most `most`."""
     spend = np.tile(exit_costs(trace) / cost_scale, (trace.samples, 1))
     return replace(problem, limit=Limit(spend, most / cost_scale))
 
 
-def best_metric_problem(trace: Trace, most_bops: float, cost_scale: float = 1.0) -> ExitProblem:
-    """The best mean metric with an expected cost of at most `most_bops`; of equally good policies the cheapest.
+def best_metric_problem(trace: Trace, most: float, cost_scale: float = 1.0) -> ExitProblem:
+    """The best mean metric with an expected cost of at most `most`; of equally good policies the cheapest.
 
     Cost is in the objective with so small a price that all a policy may spend weighs half as much as one sample's
     answer. Counted against what may be spent, it means the same at all bits.
     """
     costs = exit_costs(trace)
-    tie_break = 0.5 / trace.samples * costs / most_bops
+    tie_break = 0.5 / trace.samples * costs / most
     problem = ExitProblem(
         confidence=trace.confidence[:, :-1],
         value=tie_break - trace.correct.astype(np.float64),
@@ -216,7 +216,7 @@ def best_metric_problem(trace: Trace, most_bops: float, cost_scale: float = 1.0)
         tau=np.zeros(trace.exits),
         boundary_weight=np.zeros(trace.exits),
     )
-    return with_cost_limit(problem, trace, most_bops, cost_scale)
+    return with_cost_limit(problem, trace, most, cost_scale)
 
 
 def problem_within(budget: Budget, trace: Trace, scales: Scales, options: SearchOptions) -> ExitProblem:
@@ -227,10 +227,11 @@ def problem_within(budget: Budget, trace: Trace, scales: Scales, options: Search
     """
     if (needed := budget.needed_metric(trace.float_metric, trace.full_metric)) is not None:
         return least_cost_problem(trace, needed, scales.cost)
-    if budget.max_bops is not None and options.objective == "direct":
-        return best_metric_problem(trace, budget.max_bops, scales.cost)
+    most = budget.max_cost
+    if most is not None and options.objective == "direct":
+        return best_metric_problem(trace, most, scales.cost)
     problem = outer_problem(trace, scales, options)
-    return problem if budget.max_bops is None else with_cost_limit(problem, trace, budget.max_bops, scales.cost)
+    return problem if most is None else with_cost_limit(problem, trace, most, scales.cost)
 
 
 def _exit_weights(trace: Trace, options: SearchOptions) -> Floats:

@@ -67,6 +67,9 @@ class SearchOptions:
         max_swaps: moves of bits to try after the first allocations; left out, half as many as there are blocks, or
             twice as many as blocks where only weights are chosen.
         recovery_steps: training steps after each swap, where only weights are chosen.
+        exit_ms: milliseconds of a sample that leaves at each exit and at full depth, as measured (`RoadTimes`). They
+            are then the cost, in place of bit operations, and the most bits are taken, because fewer are no faster.
+        timed_on: what these milliseconds were measured on.
     """
 
     __pydantic_config__ = STRICT
@@ -110,6 +113,8 @@ class SearchOptions:
     frontier: bool = False
     max_swaps: int | None = None
     recovery_steps: int = 0
+    exit_ms: tuple[float, ...] | None = None
+    timed_on: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -128,6 +133,8 @@ class SearchOptions:
             raise MaqeeError(f"act_min and act_max: {self.act_min} and {self.act_max} must ascend within 1..32.")
         if self.bits == "weights" and self.frontier:
             raise MaqeeError("frontier: plans for a ladder of targets come only where both widths are chosen (bits).")
+        if self.exit_ms is not None and self.bits == "weights":
+            raise MaqeeError("bits: where measured time is the cost, bits are free: choose both, or leave cost out.")
         if self.bits == "both" and self.recovery_steps:
             raise MaqeeError(
                 "recovery_steps: training after every change of bits is only there where weights alone are chosen "

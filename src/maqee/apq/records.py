@@ -23,6 +23,7 @@ class Figures:
         weighted_bits: mean over the multiply-accumulates of linear layers; differs where layers or blocks differ.
         activation_bits: mean of the activation bits over the multiply-accumulates of blocks; None where it was not
             written down.
+        ms: expected milliseconds of one sample, where measured time is the cost.
     """
 
     __pydantic_config__ = STRICT
@@ -35,6 +36,17 @@ class Figures:
     average_bits: float
     weighted_bits: float
     activation_bits: float | None = None
+    ms: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """What a search makes least: measured milliseconds where there are any, bit operations else."""
+        return self.bops if self.ms is None else self.ms
+
+    @property
+    def cost_words(self) -> str:
+        """The cost with its unit."""
+        return f"{self.bops:.3e} BOPs" if self.ms is None else f"{self.ms:.3g} ms ({self.bops:.3e} BOPs)"
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class _Facts:
     bits: BitSettings
     task: str
     model: str
+    exit_ms: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +64,7 @@ class Trace:
         bits: the bits of all parts during the pass.
         task: name of the task.
         model: hash of the checkpoint.
+        exit_ms: (E + 1,) milliseconds of a sample that leaves at each exit, where measured time is the cost.
     """
 
     exit_blocks: tuple[int, ...]
@@ -78,6 +80,7 @@ class Trace:
     bits: BitSettings
     task: str
     model: str
+    exit_ms: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_facts(self)
@@ -125,6 +128,8 @@ class Trace:
         """Write one safetensors file; equal traces give equal bytes."""
         facts = {field.name: getattr(self, field.name) for field in fields(_Facts)}
         stored = {**asdict(_Facts(**facts)), "format": "maqee-trace", "version": VERSION}
+        if self.exit_ms is None:
+            del stored["exit_ms"]
         arrays = {name: getattr(self, name) for name in (*_PER_EXIT, *_PER_BLOCK)}
         write_arrays(path, arrays, {"maqee": to_json(stored)})
 
@@ -157,6 +162,8 @@ def _check_facts(trace: Trace) -> None:
     blocks, depth = trace.exit_blocks, trace.depth
     if not blocks or blocks[0] < 1 or blocks[-1] != depth or any(a >= b for a, b in pairwise(blocks)):
         raise MaqeeError(f"exit_blocks: {list(blocks)} must ascend from 1 or later to the depth, {depth}.")
+    if trace.exit_ms is not None and len(trace.exit_ms) != len(blocks):
+        raise MaqeeError(f"exit_ms: {len(trace.exit_ms)} times for {len(blocks)} exits (full depth included).")
     for part in trace.parts:
         if not 0 <= part.block <= depth:
             raise MaqeeError(f"parts: {part.name!r} belongs to block {part.block} of a model with {depth} blocks.")

@@ -26,6 +26,7 @@ from maqee.cli import (
     exits,
     list_,
     predict,
+    profile,
     quantize,
     search,
     show,
@@ -73,6 +74,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
 app.command("envelope")(envelope.envelope)
 app.command("predict")(predict.predict)
+app.command("profile")(profile.profile)
 app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)

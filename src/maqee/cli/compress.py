@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from maqee.cli.options import (
+    ASK,
     GUARANTEE,
     OUTPUT,
     QUANTIZATION,
@@ -23,6 +24,7 @@ from maqee.cli.options import (
     Layers,
     MaxBops,
     MaxDrop,
+    MaxMs,
     Mean,
     MinAccuracy,
     Patch,
@@ -60,9 +62,18 @@ def compress(
     max_drop: MaxDrop = None,
     min_accuracy: MinAccuracy = None,
     max_bops: MaxBops = None,
+    max_ms: MaxMs = None,
     like: Like = None,
     target_on: TargetOn = None,
     frontier: PlanFrontier = False,
+    cost: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Search for the least time that `maqee profile` measured, not for the fewest BOPs.",
+            rich_help_panel=ASK,
+        ),
+    ] = None,
     bits: BitsChosen = None,
     grain: Grain = None,
     search_bits: SearchBits = None,
@@ -188,15 +199,18 @@ def compress(
 
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
+    from maqee.apq.road_times import WIDEST
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
 
-    fewest, most = parse_range(weight_range, "--weight-range")
-    act_fewest, act_most = parse_range(act_range, "--act-range")
+    free = None if cost is None else f"{WIDEST}-{WIDEST}"  # fewer bits would not be faster
+    fewest, most = parse_range(weight_range or free, "--weight-range")
+    act_fewest, act_most = parse_range(act_range or free, "--act-range")
     flags: dict[str, Any] = {
         "budget.average_bits": avg_bits,
         "budget.max_bops": max_bops,
+        "budget.max_ms": max_ms,
         "budget.min_metric": min_accuracy,
         "budget.max_drop": max_drop,
         "budget.like": like,
@@ -246,6 +260,7 @@ def compress(
             "resample": resample,
             "exif": exif,
         },
+        cost=cost,
         budget=wanted.budget,
         search_options=wanted.search,
         options=wanted.options,

@@ -94,6 +94,12 @@ Exif = Annotated[
 ]
 
 MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an image, in BOPs.", rich_help_panel=ASK)]
+MaxMs = Annotated[
+    float | None,
+    typer.Option(
+        help="Largest expected time of an image, in milliseconds, where that is the cost.", rich_help_panel=ASK
+    ),
+]
 MinAccuracy = Annotated[
     float | None,
     typer.Option(

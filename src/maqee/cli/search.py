@@ -15,6 +15,7 @@ from maqee.cli.options import (
     Json,
     MaxBops,
     MaxDrop,
+    MaxMs,
     MinAccuracy,
     TargetOn,
     parse_objective,
@@ -26,6 +27,7 @@ from maqee.cli.output import deliver
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder written by `maqee compress`, or a trace in it.")],
     max_bops: MaxBops = None,
+    max_ms: MaxMs = None,
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
     target_on: TargetOn = None,
@@ -85,7 +87,13 @@ def search(
 
     found = search_trace(
         run,
-        budget=Budget(max_bops=max_bops, min_metric=min_accuracy, max_drop=max_drop, target_on=parse_target(target_on)),
+        budget=Budget(
+            max_bops=max_bops,
+            max_ms=max_ms,
+            min_metric=min_accuracy,
+            max_drop=max_drop,
+            target_on=parse_target(target_on),
+        ),
         solver=solver,
         objective=parse_objective(objective),
         lambda_outer=lambda_outer,

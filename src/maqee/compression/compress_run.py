@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq import Budget, SearchOptions
+from maqee.apq.road_times import RoadTimes
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import compress_model
 from maqee.data import ImageSet, open_source
@@ -40,6 +41,7 @@ def compress(
     data: str | None = None,
     data_root: str | Path | None = None,
     preprocessing: Mapping[str, Any] | None = None,
+    cost: RoadTimes | str | Path | None = None,
     budget: Budget | None = None,
     search_options: SearchOptions | None = None,
     options: CompressOptions | None = None,
@@ -61,6 +63,8 @@ def compress(
         data_root: where the data lie, if not where they were.
         preprocessing: what replaces the checkpoint's own, for a model that is read from files: any of `resize` (short
             side before the crop), `mean`, `std`, `resample` and `exif`.
+        cost: times that `profile` measured, or their file: the cost is then time, not BOPs, and widths are eight bits
+            unless search_options say otherwise, because fewer are no faster.
         budget: the most cost or the least metric; asked for nothing, at most a point below what the quantized model
             can reach.
         search_options: how to search.
@@ -72,11 +76,16 @@ def compress(
         show: progress with the time left.
     """
     out = None if out is None else Path(out)
+    times = RoadTimes.load(Path(cost)) if isinstance(cost, str | Path) else cost
+    if times is not None:
+        search_options = times.options(search_options)
     if isinstance(model, EarlyExitModel):
         if preprocessing is not None:
             raise MaqeeError("A model in memory says itself how images are prepared: set model.backbone.preprocessing.")
         if calibration is None or data is not None or data_root is not None:
             raise MaqeeError("A model in memory needs calibration images: give calibration, not data and data_root.")
+        if times is not None:
+            times.check_fits(model.exit_blocks)
         return compress_model(
             model,
             calibration,
@@ -94,13 +103,14 @@ def compress(
     run, options = Path(model), options or CompressOptions()
     options = replace(options, task=options.task or task_of(run))
     source = require_data(run if data is not None else require_folder(run), data, data_root)
-    return _compress_run(run, source, preprocessing or {}, budget, search_options, options, out, device, show)
+    return _compress_run(run, source, preprocessing or {}, times, budget, search_options, options, out, device, show)
 
 
 def _compress_run(
     run: Path,
     source: DataSource,
     preprocessing: Mapping[str, Any],
+    times: RoadTimes | None,
     budget: Budget | None,
     search_options: SearchOptions | None,
     options: CompressOptions,
@@ -111,6 +121,8 @@ def _compress_run(
     folder = resolve_model(run)
     network = load_compressible(folder, tasks[options.task or ""].confidence)
     network.backbone.preprocessing = override(network.backbone.preprocessing, **preprocessing)
+    if times is not None:
+        times.check_fits(network.exit_blocks)
     if options.recovery.augment is None:
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)

@@ -112,7 +112,9 @@ def _compress_checked(
         batches = load_batches(measuring, reference)
     with phase("measuring full precision", show):
         snapshots = out / SNAPSHOTS if out is not None else None
-        measure = ModelMeasure(reference, quantized, batches, task, request.model, options.scored, recovery, snapshots)
+        measure = ModelMeasure(
+            reference, quantized, batches, task, request.model, options.scored, recovery, snapshots, how.exit_ms
+        )
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)
     if result.state.finished and how.frontier and out is not None:
@@ -204,7 +206,7 @@ def _search(
             if out is not None:
                 write_text(out / SEARCH, state.to_json())
             figures = state.best.figures
-            note = f"metric {figures.metric:.2%} at exit {figures.mean_exit:.2f}, {figures.bops:.3g} BOPs"
+            note = f"metric {figures.metric:.2%} at exit {figures.mean_exit:.2f}, {figures.cost_words}"
             bar.update(most if state.finished else len(state.history), note)
 
         return search(measure, how, budget, state, on_step)

@@ -55,6 +55,7 @@ class ModelMeasure:
         scored: images that scores of other widths are measured on, the first ones; all when left out.
         recover: trains the quantized model; only needed by searches with recovery.
         folder: where snapshots of trained weights go; only needed by searches with recovery.
+        exit_ms: milliseconds of an image that leaves at each exit, where measured time is the cost.
     """
 
     def __init__(
@@ -67,12 +68,13 @@ class ModelMeasure:
         scored: int | None = None,
         recover: Recover | None = None,
         folder: Path | None = None,
+        exit_ms: tuple[float, ...] | None = None,
     ) -> None:
         assert isinstance(quantized.model, EarlyExitModel)
         self.reference, self.quantized, self.model = reference.eval(), quantized, quantized.model
         self.batches, self.task, self.model_hash = batches, task, model_hash
         self.scored = scored or sum(len(images) for images, _ in batches)
-        self.train_model, self.folder = recover, folder
+        self.train_model, self.folder, self.exit_ms = recover, folder, exit_ms
         self._start = quantized.bit_settings
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
         self._inputs: list[list[Tensor]] = []  # for each batch, the tokens in front of all blocks in the last pass
@@ -134,6 +136,7 @@ class ModelMeasure:
             bits=self.quantized.bit_settings,
             task=self.task.name,
             model=self.model_hash,
+            exit_ms=self.exit_ms,
         )
 
     @torch.inference_mode()

@@ -153,10 +153,10 @@ def check_kept(plan: Plan, trace: Trace) -> None:
         return
     budget, got = plan.budget, plan.got
     wanted = f"together with a {plan.guarantee.method} guarantee of {plan.guarantee.epsilon:g}"
-    if budget.max_bops is not None and got.bops > budget.max_bops * (1 + 1e-9):
+    if budget.max_cost is not None and got.cost > budget.max_cost * (1 + 1e-9):
         raise MaqeeError(
-            f"max_bops: {budget.max_bops:.4g} BOPs cannot be met {wanted}: the boldest policy that is shown to be safe "
-            f"costs {got.bops:.4g}; allow more BOPs, a larger epsilon, or give more calibration images."
+            f"{budget.asked_cost} cannot be met {wanted}: the boldest policy that is shown to be safe "
+            f"costs {got.cost:.4g}; allow more of it, a larger epsilon, or give more calibration images."
         )
     needed = budget.needed_metric(trace.float_metric, trace.full_metric)
     if needed is not None and budget.like is None and got.metric < needed - 1e-9:

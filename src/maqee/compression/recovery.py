@@ -217,6 +217,6 @@ def recover_and_choose(
 
 def target_after_training(budget: Budget, state: SearchState, trace: Trace) -> Budget:
     """What a trained model must keep to: a cost as before; a drop from what the quantized model can reach, now."""
-    if state.target.max_bops is not None or state.options.objective == "paper":
+    if state.target.max_cost is not None or state.options.objective == "paper":
         return state.target
     return budget.or_usual(state.options).resolved(trace.float_metric, trace.full_metric)

@@ -24,6 +24,7 @@ class TracePolicy:
         exit_mass: share of the images that leaves at each exit and at full depth.
         bops: expected bit operations of an image.
         share_of_full_precision: those, of the same model in full precision at full depth.
+        ms: expected milliseconds of an image, where measured time is the cost.
     """
 
     name: str
@@ -34,6 +35,7 @@ class TracePolicy:
     exit_mass: tuple[float, ...]
     bops: float
     share_of_full_precision: float
+    ms: float | None = None
 
     @classmethod
     def of(cls, trace: Trace, name: str, thresholds: Sequence[float]) -> TracePolicy:
@@ -49,6 +51,7 @@ class TracePolicy:
             exit_mass=tuple(round(share, 6) for share in figures.exit_mass),
             bops=figures.bops,
             share_of_full_precision=figures.bops / full,
+            ms=figures.ms,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +64,7 @@ class TracePolicy:
             "exit_mass": list(self.exit_mass),
             "bops": self.bops,
             "share_of_full_precision": self.share_of_full_precision,
+            **({} if self.ms is None else {"ms": self.ms}),
         }
 
 
@@ -118,6 +122,7 @@ class TraceSearch:
             "objective": self.objective,
             "budget": {
                 "max_bops": self.budget.max_bops,
+                "max_ms": self.budget.max_ms,
                 "min_metric": needed,
                 "target_on": None if needed is None else self.budget.target_on,
             },

@@ -109,6 +109,7 @@ def search(
 def find_thresholds(recorded: RecordedTrace, budget: Budget, options: SearchOptions) -> TraceSearch:
     """The best policy within a budget, beside the plan's and full depth."""
     trace, scales, budget = recorded.trace, recorded.scales(options), budget.or_usual(options)
+    budget.check_unit(timed=trace.exit_ms is not None)
     if budget.like is not None:
         raise MaqeeError("like: what uniform widths cost needs the model: say the cost itself (max_bops).")
     exact = options.last_search == "exact"
@@ -194,8 +195,8 @@ def _aim(budget: Budget, options: SearchOptions, score: str) -> str:
     """What the policy is the best for, in words."""
     if budget.asks_for_metric:
         return "least expected cost"
-    if budget.max_bops is not None and options.objective == "direct":
-        return f"best {score} within the BOPs"
+    if budget.max_cost is not None and options.objective == "direct":
+        return f"best {score} within the {'BOPs' if budget.max_ms is None else 'milliseconds'}"
     return f"least J at lambda_outer {options.lambda_outer:g}"
 
 

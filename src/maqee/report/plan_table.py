@@ -28,6 +28,8 @@ def plan_table(plan: Plan) -> str:
         _line("asked", asked_words(plan.budget.or_usual(plan.options), score, plan.budget.asks_for_nothing)),
         _line("on calibration", f"{_figures(got, score)} (simulated)"),
     ]
+    if plan.options.exit_ms is not None:
+        lines.append(_line("cost", f"{plan.options.timed_on} (measured)"))
     if plan.expected is not None:
         lines.append(_line("on other images", expected_words(asdict(plan.expected), score)))
     if plan.history and plan.history[0].kind == "start":
@@ -51,6 +53,8 @@ def asked_words(budget: Budget, score: str, by_default: bool = False) -> str:
         return words if budget.max_drop is None else f"{words} at most {budget.max_drop:.2%} below its full depth"
     if budget.max_bops is not None:
         return f"at most {budget.max_bops:.4g} BOPs"
+    if budget.max_ms is not None:
+        return f"at most {budget.max_ms:.4g} ms"
     if not budget.asks_for_metric:
         return "the least J"
     if budget.max_drop is None:
@@ -95,7 +99,7 @@ def _first_widths(history: tuple[Step, ...], score: str) -> str:
 
 
 def _figures(figures: Figures, score: str) -> str:
-    return f"{score} {figures.metric:.2%} at mean exit {figures.mean_exit:.2f}, {figures.bops:.3e} BOPs"
+    return f"{score} {figures.metric:.2%} at mean exit {figures.mean_exit:.2f}, {figures.cost_words}"
 
 
 def _mean_bits(figures: Figures) -> str:

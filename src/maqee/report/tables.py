@@ -144,10 +144,13 @@ def demo_table(result: dict[str, Any]) -> str:
 
 def policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str, first: str = "threshold") -> list[str]:
     """A heading and one line for each named policy."""
-    lines = [f"{first:<12}{metric:>10}{'mean exit':>11}{'BOPs':>12}{'of FP32':>9}   leaving at each exit"]
+    timed = any("ms" in row for _, row in rows)  # measured time is the cost
+    time = f"{'ms':>9}" if timed else ""
+    lines = [f"{first:<12}{metric:>10}{'mean exit':>11}{time}{'BOPs':>12}{'of FP32':>9}   leaving at each exit"]
     for name, row in rows:
         mass = " ".join(f"{share:.0%}" for share in row["exit_mass"])
-        figures = f"{row[metric]:>10.2%}{row['mean_exit']:>11.2f}{row['bops']:>12.3e}"
+        time = f"{row['ms']:>9.3g}" if timed else ""
+        figures = f"{row[metric]:>10.2%}{row['mean_exit']:>11.2f}{time}{row['bops']:>12.3e}"
         lines.append(f"{name:<12}{figures}{row['share_of_full_precision']:>9.2%}   {mass}")
     return lines
 

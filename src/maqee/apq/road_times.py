@@ -1,0 +1,97 @@
+"""What leaving at each exit takes on a real engine: a cost that was measured, in place of bit operations.
+
+A model runs road by road, from the images to the first exit and from there to the next, and on today's integer units a
+road takes as long at two bits as at eight. So the time of a policy needs one number an exit, and bits are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from maqee.apq._stored import STRICT, check_format, from_json
+from maqee.apq.options import SearchOptions
+from maqee.errors import MaqeeError
+from maqee.io import read_json, write_json
+
+VERSION = 1
+WIDEST = 8  # bits; fewer would not be faster
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoadTimes:
+    """Times of the roads between exits, as `maqee profile` writes them.
+
+    Attributes:
+        model: what was timed.
+        engine: what ran it.
+        device: where.
+        batch: images at a time.
+        repeats: timed repetitions; the median counts.
+        exit_blocks: the block after which each road ends, full depth last.
+        road_ms: milliseconds an image of every road, its exit's head included; the first has the embedding.
+        shares: of the multiply-accumulates of the whole, to compare with.
+        environment: versions and hardware, without which a time means nothing.
+    """
+
+    __pydantic_config__ = STRICT
+
+    model: str
+    engine: str
+    device: str
+    batch: int
+    repeats: int
+    exit_blocks: tuple[int, ...]
+    road_ms: tuple[float, ...]
+    shares: tuple[float, ...]
+    environment: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if len(self.road_ms) != len(self.exit_blocks):
+            raise MaqeeError(
+                f"road_ms: {len(self.road_ms)} times for {len(self.exit_blocks)} exits: give one for each."
+            )
+        if any(value <= 0 for value in self.road_ms):
+            raise MaqeeError(f"road_ms: {list(self.road_ms)} must all be more than 0.")
+
+    @property
+    def exit_ms(self) -> tuple[float, ...]:
+        """Milliseconds of an image that leaves at each exit and at full depth."""
+        return tuple(accumulate(self.road_ms))
+
+    @property
+    def words(self) -> str:
+        """What a cost in these milliseconds means."""
+        return f"ms on {self.engine}, {self.device}, batch {self.batch}"
+
+    def options(self, base: SearchOptions | None = None) -> SearchOptions:
+        """Search options that make time the cost; left out, the rest is usual, with eight bits, which are free."""
+        widths = {"bit_min": WIDEST, "bit_max": WIDEST, "act_min": WIDEST, "act_max": WIDEST}
+        usual = SearchOptions(**widths) if base is None else base  # type: ignore[arg-type]
+        return replace(usual, exit_ms=self.exit_ms, timed_on=self.words)
+
+    def check_fits(self, exit_blocks: tuple[int, ...]) -> None:
+        """Complain if it was measured with other exits."""
+        if self.exit_blocks != exit_blocks:
+            raise MaqeeError(
+                f"The times are of a model with exits after blocks {list(self.exit_blocks)}, this one has them after "
+                f"{list(exit_blocks)}: profile this model."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as `maqee profile --out` writes them."""
+        return {"format": "maqee-times", "version": VERSION, **asdict(self), "exit_ms": list(self.exit_ms)}
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> RoadTimes:
+        """Read what `save` wrote."""
+        values = check_format(read_json(path), "times", VERSION, path)
+        values.pop("exit_ms", None)
+        return from_json(cls, values, path)

@@ -1,0 +1,101 @@
+"""How long an engine takes from one exit to the next: the cost that `maqee compress --cost` searches with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maqee.apq.road_times import RoadTimes
+from maqee.bench.timing import time_together
+from maqee.device import pick_device
+from maqee.environment import describe_environment
+from maqee.exits import EarlyExitModel
+from maqee.exits.segment import Kept
+from maqee.runs import short_name
+from maqee.runtime import ReadyModel, load
+
+
+def profile(
+    model: str | Path | ReadyModel,
+    *,
+    engine: str = "torch",
+    batch: int = 8,
+    device: str | None = None,
+    stage: str | None = None,
+    repeats: int = 20,
+) -> RoadTimes:
+    """Time every road between two exits: the blocks, the head at the end and, for the first, the embedding.
+
+    All images of the batch walk all roads, so that every road is timed at the whole batch. Roads take turns, and the
+    median of their times counts, so that what disturbs one disturbs all. Pixels are random: time does not depend on
+    them.
+
+    Args:
+        model: folder of a compressed model or a trained run, or a model that was loaded, with its engine.
+        engine: what runs a model from a folder.
+        batch: images at a time.
+        device: the GPU if there is one.
+        stage: of a trained run, the stage to time; the last one when left out.
+        repeats: timed repetitions.
+    """
+    target = pick_device(device)
+    if isinstance(model, ReadyModel):
+        name, ready, target = "model", model, model.device
+    else:
+        name = short_name(Path(model))
+        ready = load(model, device=str(target), stage=stage, engine=engine)
+    network = ready.model
+    with torch.inference_mode():
+        seconds = time_together(_jobs(network, batch, target), target, repeats)
+    return RoadTimes(
+        model=name,
+        engine=ready.engine,
+        device=_words(target),
+        batch=batch,
+        repeats=repeats,
+        exit_blocks=network.exit_blocks,
+        road_ms=tuple(1000 * value / batch for value in seconds),
+        shares=road_shares(network),
+        environment=describe_environment(),
+    )
+
+
+def road_shares(network: EarlyExitModel) -> tuple[float, ...]:
+    """Share of the multiply-accumulates of all roads that each one has, heads and embedding included."""
+    parts, ends = network.parts(), network.exit_blocks
+    last = len(ends) - 1
+    macs = [0] * len(ends)
+    for part in parts:
+        where = 0 if part.kind == "patch" else last if part.kind == "classifier" else _road_of(part.block, ends)
+        macs[where] += part.macs
+    return tuple(value / sum(macs) for value in macs)
+
+
+def _road_of(block: int, ends: tuple[int, ...]) -> int:
+    return next(index for index, end in enumerate(ends) if block <= end)
+
+
+def _jobs(network: EarlyExitModel, batch: int, device: torch.device) -> list[Callable[[], Any]]:
+    """Every road on what the road before leaves behind."""
+    config = network.backbone.config
+    random = torch.Generator().manual_seed(0)
+    x: Tensor = torch.randn(batch, config.channels, *config.image_size, generator=random).to(device)
+    kept: Kept = {}
+    jobs: list[Callable[[], Any]] = []
+    for road in network.segments:
+        jobs.append(partial(road, x, kept))
+        found = road(x, kept)
+        x, kept = found.x.clone(), {**kept, **{block: tokens.clone() for block, tokens in found.kept.items()}}
+    return jobs
+
+
+def _words(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{device} with {threads} thread{'s' if threads > 1 else ''}"

@@ -1,0 +1,140 @@
+"""Measured time as the cost, in place of bit operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maqee.apq import Budget, SearchOptions, search
+from maqee.apq.figures import exit_bops, exit_costs, policy_figures
+from maqee.apq.road_times import RoadTimes
+from maqee.apq.trace import Trace
+from maqee.errors import MaqeeError
+from maqee.policy import NEVER
+from maqee.widths import BitSettings
+from tests.apq.fake_joint import AdditiveModel
+from tests.apq.makers import make_trace
+
+ROADS = (2.0, 3.0, 5.0)
+
+
+def make_times(**changes: Any) -> RoadTimes:
+    values: dict[str, Any] = {
+        "model": "small",
+        "engine": "torch",
+        "device": "cpu with 1 thread",
+        "batch": 8,
+        "repeats": 5,
+        "exit_blocks": (2, 4, 6),
+        "road_ms": ROADS,
+        "shares": (0.2, 0.3, 0.5),
+        "environment": {},
+    }
+    return RoadTimes(**(values | changes))
+
+
+class TimedModel(AdditiveModel):
+    """The same model on an engine that takes some time for each road."""
+
+    ms: tuple[float, ...] = ()
+
+    def trace(self, bits: BitSettings) -> Trace:
+        return replace(super().trace(bits), exit_ms=self.ms)
+
+
+def timed_model() -> TimedModel:
+    model = TimedModel()
+    model.ms = tuple(float(place + 1) for place in range(len(model.exits)))
+    return model
+
+
+def test_leaving_takes_all_roads_so_far() -> None:
+    assert make_times().exit_ms == (2.0, 5.0, 10.0)
+    assert make_times().words == "ms on torch, cpu with 1 thread, batch 8"
+
+
+def test_eight_bits_unless_somebody_says_otherwise() -> None:
+    usual, own = make_times().options(), make_times().options(SearchOptions(bit_min=4, bit_max=4, alpha=0.5))
+    assert (usual.bit_min, usual.bit_max, usual.act_min, usual.act_max) == (8, 8, 8, 8)
+    assert (own.bit_min, own.bit_max, own.act_max, own.alpha) == (4, 4, 8, 0.5)
+    assert usual.exit_ms == own.exit_ms == (2.0, 5.0, 10.0)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    make_times().save(tmp_path / "times.json")
+    assert RoadTimes.load(tmp_path / "times.json") == make_times()
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(MaqeeError, match=r"2 times for 3 exits"):
+        make_times(road_ms=(1.0, 2.0))
+    with pytest.raises(MaqeeError, match="must all be more than 0"):
+        make_times(road_ms=(1.0, 0.0, 2.0))
+    with pytest.raises(MaqeeError, match=r"after blocks \[2, 4, 6\], this one has them after \[3, 6\]: profile"):
+        make_times().check_fits((3, 6))
+    (tmp_path / "plan.json").write_text('{"format": "maqee-plan"}')
+    with pytest.raises(MaqeeError, match="this is no maqee times"):
+        RoadTimes.load(tmp_path / "plan.json")
+    with pytest.raises(MaqeeError, match="bits: where measured time is the cost"):
+        SearchOptions(exit_ms=(1.0, 2.0), bits="weights")
+
+
+def test_cost_of_a_policy_by_hand() -> None:
+    plain = make_trace()
+    ms = tuple(float(place + 1) for place in range(plain.exits + 1))
+    timed = replace(plain, exit_ms=ms)
+    assert exit_costs(timed).tolist() == list(ms)
+    assert np.array_equal(exit_bops(timed), exit_costs(plain))
+    everybody = policy_figures(timed, (NEVER,) * plain.exits)
+    first = policy_figures(timed, (0.0,) * plain.exits)
+    assert (everybody.ms, first.ms) == (ms[-1], ms[0])
+    assert (everybody.cost, policy_figures(plain, (NEVER,) * plain.exits).cost) == (ms[-1], everybody.bops)
+
+
+def test_times_are_stored_with_a_trace(tmp_path: Path) -> None:
+    plain = make_trace()
+    ms = tuple(float(place + 1) for place in range(plain.exits + 1))
+    replace(plain, exit_ms=ms).save(tmp_path / "timed.safetensors")
+    assert Trace.load(tmp_path / "timed.safetensors").exit_ms == ms
+    with pytest.raises(MaqeeError, match="exit_ms: 1 times"):
+        replace(plain, exit_ms=(1.0,))
+
+
+def test_the_most_bits_are_taken_because_they_are_free() -> None:
+    """And only thresholds are searched: two passes, whatever is asked."""
+    model = timed_model()
+    options = SearchOptions(exit_ms=model.ms, bit_max=6, act_max=8)
+    found = search(model, options, Budget(max_ms=0.7 * model.ms[-1]))
+    assert {pair for block in found.best.bits.blocks for pair in block} == {(6, 8), (8, 8)}  # attention: A x A
+    assert found.best.figures.ms is not None
+    assert found.best.figures.ms <= 0.7 * model.ms[-1] + 1e-9
+    assert found.best.excess == 0
+    assert len(model.traced) <= 3
+
+
+def test_least_time_at_a_metric_is_not_the_fewest_bops() -> None:
+    model = timed_model()
+    options = SearchOptions(exit_ms=model.ms)
+    target = model.trace(model.start).float_metric - 0.05
+    found = search(model, options, Budget(min_metric=target, target_on="calibration")).best
+    assert found.figures.metric >= target
+    assert found.objective == pytest.approx(found.figures.cost / model.ms[-1])
+
+
+def test_units_are_not_mixed_up() -> None:
+    model = timed_model()
+    timed, plain = SearchOptions(exit_ms=model.ms), SearchOptions()
+    with pytest.raises(MaqeeError, match=r"max_bops: measured time is the cost here"):
+        search(model, timed, Budget(max_bops=1e9))
+    with pytest.raises(MaqeeError, match=r"like: measured time is the cost here"):
+        search(model, timed, Budget(like="W4A4"))
+    with pytest.raises(MaqeeError, match=r"max_ms: the cost is BOPs here"):
+        search(AdditiveModel(), plain, Budget(max_ms=1.0))
+    with pytest.raises(MaqeeError, match=r"max_ms: 0\.5 ms cannot be met: everybody leaving at the first exit"):
+        search(model, timed, Budget(max_ms=0.5))
+    with pytest.raises(MaqeeError, match="give one of them"):
+        Budget(max_ms=1.0, max_bops=1.0)

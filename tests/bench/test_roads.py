@@ -1,0 +1,41 @@
+"""Times of the roads between exits."""
+
+from __future__ import annotations
+
+import pytest
+
+from maqee.bench.roads import profile, road_shares
+from maqee.report.road_table import road_table
+from tests.runtime.makers import ready, segmentation_model, small_model
+
+
+def test_every_road_is_timed() -> None:
+    times = profile(ready(small_model()), batch=2, repeats=1)
+    assert times.exit_blocks == (1, 2, 4)
+    assert len(times.road_ms) == 3
+    assert min(times.road_ms) > 0
+    assert (times.engine, times.batch) == ("torch", 2)
+    assert sum(times.shares) == pytest.approx(1)
+
+
+def test_heads_that_read_earlier_blocks() -> None:
+    assert len(profile(ready(segmentation_model(), "segmentation"), batch=1, repeats=1).road_ms) == 3
+
+
+def test_shares_by_hand() -> None:
+    """Exits after blocks 1, 2 and 4 of 4: the last road has two blocks, the first the patches as well."""
+    model = small_model()
+    macs = {part.name: part.macs for part in model.parts()}
+    whole = sum(macs.values())
+    block = sum(count for name, count in macs.items() if name.startswith("block 1 "))
+    heads = [part.macs for part in model.parts() if part.kind == "head"]
+    [patch] = [part.macs for part in model.parts() if part.kind == "patch"]
+    [classifier] = [part.macs for part in model.parts() if part.kind == "classifier"]
+    expected = (patch + block + heads[0], block + heads[1], 2 * block + classifier)
+    assert road_shares(model) == pytest.approx([count / whole for count in expected])
+
+
+def test_the_table() -> None:
+    lines = road_table(profile(ready(small_model()), batch=2, repeats=1).to_json()).splitlines()
+    assert lines[0].startswith("model on torch, cpu with")
+    assert [line.split()[0] for line in lines[2:]] == ["1", "2", "4"]
