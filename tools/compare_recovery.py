@@ -53,6 +53,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "depth": {"weights": "depth"},
     "alternate": {"alternate": True},
     "depth-alternate": {"weights": "depth", "alternate": True},
+    "detached": {"detached": True},
     "drop-path": {"drop_path": 0.1},
     "same-teacher": {"teacher": "same"},
     "both-teachers": {"teacher": "both"},

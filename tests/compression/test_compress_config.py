@@ -93,6 +93,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.recovery.drop_path": (0.1, 0.1),
     "options.recovery.weights": ("depth", "depth"),
     "options.recovery.alternate": (True, True),
+    "options.recovery.detached": (True, True),
     "options.recovery.teacher": ("both", "both"),
     "options.recovery.task_loss": (0.5, 0.5),
     "options.recovery.step_lr": (2.0, 2.0),

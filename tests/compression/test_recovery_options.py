@@ -122,6 +122,27 @@ def test_full_depth_alone_every_other_step(case: Case, teacher: str) -> None:
     assert case.loss(0, teacher=teacher) == case.loss(1, teacher=teacher)
 
 
+def test_detached_exits_do_not_shape_the_backbone(case: Case) -> None:
+    """The loss is the same; the backbone's gradient is that of full depth alone, the heads' is as ever."""
+    assert case.loss(detached=True) == case.loss()
+    start_learning(case.measure.quantized)
+    gradients = {}
+    for name, settings in (
+        ("usual", RecoverySettings()),
+        ("detached", RecoverySettings(detached=True)),
+        ("alone", RecoverySettings(alternate=True)),
+    ):
+        stage = RecoveryStage(case.measure.model, TASK, case.measure.reference, MASS, settings).eval()
+        stage.zero_grad(set_to_none=True)
+        stage(case.images, case.targets, 0)[0].backward()
+        gradients[name] = {key: value.grad.clone() for key, value in stage.named_parameters() if value.grad is not None}
+    for name, gradient in gradients["detached"].items():
+        if name.startswith("model.heads."):
+            assert torch.allclose(gradient, gradients["usual"][name], rtol=1e-4, atol=1e-7), name
+        else:
+            assert torch.allclose(gradient, MASS[-1] * gradients["alone"][name], rtol=1e-3, atol=1e-6), name
+
+
 def test_what_learns_at_a_step_of_full_depth(case: Case) -> None:
     """Neither heads of early exits nor the teacher, but everything else, the steps of grids included."""
     start_learning(case.measure.quantized)

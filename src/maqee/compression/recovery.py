@@ -88,7 +88,10 @@ class RecoveryStage(Stage):
         early = self.settings.teacher != "full" and not alone
         with torch.no_grad():
             wanted = self.teacher[0].forward_all(images, only_final=not early).outputs
-        outputs = self.exits.forward_all(images, only_final=alone).outputs
+        if self.settings.detached and not alone:
+            outputs = self._detached_outputs(images)
+        else:
+            outputs = self.exits.forward_all(images, only_final=alone).outputs
         values = [
             self._exit_loss(output, targets, wanted[index if early else -1], wanted[-1])
             for index, output in enumerate(outputs)
@@ -97,6 +100,13 @@ class RecoveryStage(Stage):
             return values[-1], self.named_final(values[-1])
         total = torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()
         return total, self.named(values)
+
+    def _detached_outputs(self, images: Tensor) -> list[Tensor]:
+        """Every exit's output; gradients of early ones end at their heads."""
+        final, blocks = self.exits.forward_all(images, blocks=True, only_final=True)
+        seen = [tokens.detach() for tokens in blocks]
+        early = [self.exits.predict(index, seen[:block]) for index, block in enumerate(self.exits.positions)]
+        return [*early, *final]
 
     def rate_factor(self, name: str) -> float:
         """Steps of grids may have a rate of their own."""

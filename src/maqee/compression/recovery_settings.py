@@ -38,6 +38,7 @@ class RecoverySettings:
         weights: of the exits in the loss: the "mass" that leaves there, not less than a tenth; or their "depth", as
             LGViT trains them, which does more for full depth.
         alternate: train full depth alone every other step, and everything together at the others, as LGViT does.
+        detached: early exits learn from the backbone as it is and do not shape it, so that it serves full depth alone.
         teacher: what an exit imitates of the full-precision model: its output at "full" depth, that of the "same"
             exit, or "both", the mean of the two losses.
         task_loss: weight of the loss on labels beside that of imitation; 0 is imitation alone.
@@ -57,6 +58,7 @@ class RecoverySettings:
     drop_path: float = 0.0
     weights: Literal["mass", "depth"] = "mass"
     alternate: bool = False
+    detached: bool = False
     teacher: Literal["full", "same", "both"] = "full"
     task_loss: float = 1.0
     learn_steps: bool = True
