@@ -139,6 +139,11 @@ class ReadyModel:
 
     @overload
     def stream(
+        self, images: Tensor, batch: int = 256, *, limit: int | None = None, max_wait: float | None = None
+    ) -> Iterator[Decision]: ...
+
+    @overload
+    def stream(
         self,
         images: Pictures,
         batch: int = 256,
