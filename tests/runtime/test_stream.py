@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -248,6 +249,31 @@ def test_one_image_that_goes_deep_does_not_hold_many_up() -> None:
     assert int(next(answers).exit) == 2
     assert read <= 16 + 3 * 4  # the limit, a batch in front of the first road and two that were read ahead
     assert [int(one.exit) for one in answers] == [0] * 1000
+
+
+def test_images_are_not_kept_until_their_answers_are_handed_out() -> None:
+    """Behind an image that goes deep hundreds of answers wait; images are let go when they have begun."""
+    loaded, images, expected = prepared("exits")
+    deep, shallow = images[expected.exit == 2][0], images[expected.exit == 0][0]
+    alive, most = 0, 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def source() -> Iterator[Tensor]:
+        nonlocal alive, most
+        yield deep
+        for _ in range(300):
+            pixels = shallow.numpy().copy()
+            alive += 1
+            most = max(most, alive)
+            weakref.finalize(pixels, gone)
+            yield torch.from_numpy(pixels)
+
+    found = [int(one.exit) for one in loaded.stream(source(), batch=4, limit=200)]
+    assert found == [2] + [0] * 300
+    assert most <= 6 * 4  # read ahead, in front of the first road and in it
 
 
 def test_a_live_source_need_not_fill_a_batch() -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from maqee.runtime.input_batches import Seen, see_picture, to_batch, unreadable
 from maqee.runtime.pictures import ImageLike, NamedPicture, pictures_of
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.predictor import make_prediction
+from maqee.runtime.view import View
 from maqee.tasks import Task
 
 
@@ -47,6 +49,20 @@ class PictureItem:
 
 
 StreamItem = TensorItem | PictureItem
+
+
+class TensorPlace(NamedTuple):
+    """What its answer needs to know of a `TensorItem`, whose images need not be kept so long."""
+
+    size: int
+    single: bool
+
+
+class PicturePlace(NamedTuple):
+    """What its answer needs to know of a `PictureItem`."""
+
+    name: str
+    view: View
 
 
 def size_of(item: StreamItem) -> int:
@@ -118,31 +134,32 @@ class ItemAnswers:
 
     def __init__(self, model: EarlyExitModel, task: Task, top: int) -> None:
         self.model, self.task, self.top = model, task, top
-        self._expected: deque[StreamItem] = deque()
+        self._expected: deque[TensorPlace | PicturePlace] = deque()
         self._parts: list[Decision] = []  # of the first item that is expected
 
     def expect(self, items: Iterable[StreamItem]) -> None:
         """Items whose images go in now."""
-        self._expected.extend(items)
+        self._expected.extend(map(_place_of, items))
 
     def give(self, answers: Decision) -> Iterator[Decision | Prediction]:
         """Answers for the next images in order, to those of the items."""
         start, total = 0, len(answers.exit)
         on_host: Decision | None = None
         while start < total:
-            item = self._expected[0]
-            if isinstance(item, PictureItem):
+            place = self._expected[0]
+            if isinstance(place, PicturePlace):
                 on_host = on_host or self._to_host(answers)
                 self._expected.popleft()
-                yield self._predict(item, on_host, start)
+                decision = Decision(*(values[start] for values in on_host))
+                yield make_prediction(self.model, self.task, place.name, place.view, decision, self.top)
                 start += 1
                 continue
-            stop = min(total, start + len(item.images) - sum(len(part.exit) for part in self._parts))
+            stop = min(total, start + place.size - sum(len(part.exit) for part in self._parts))
             self._parts.append(Decision(*(values[start:stop] for values in answers)))
             start = stop
-            if sum(len(part.exit) for part in self._parts) == len(item.images):
+            if sum(len(part.exit) for part in self._parts) == place.size:
                 self._expected.popleft()
-                yield self._join(item.single)
+                yield self._join(place.single)
 
     def _join(self, single: bool) -> Decision:
         parts, self._parts = self._parts, []
@@ -154,14 +171,10 @@ class ItemAnswers:
         output = answers.output if self.task.targets == "masks" else answers.output.cpu()
         return Decision(output, answers.exit.cpu(), answers.confidence.cpu())
 
-    def _predict(self, item: PictureItem, answers: Decision, place: int) -> Prediction:
-        seen = item.seen.result()
-        assert seen is not None
-        return make_prediction(
-            self.model,
-            self.task,
-            item.picture.name,
-            seen.view,
-            Decision(*(values[place] for values in answers)),
-            self.top,
-        )
+
+def _place_of(item: StreamItem) -> TensorPlace | PicturePlace:
+    if isinstance(item, TensorItem):
+        return TensorPlace(len(item.images), item.single)
+    seen = item.seen.result()
+    assert seen is not None, "items that failed are not handed on"
+    return PicturePlace(item.picture.name, seen.view)
