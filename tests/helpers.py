@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
 from maqee.exits import NEVER, EarlyExitModel, add_exits, heads
+from maqee.exits.lgvit import LgvitHead
 from maqee.models import TokenShape, load_backbone
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
@@ -122,12 +123,12 @@ def invoke(*arguments: str) -> Result:
 
 
 def count_head_macs(kind: str, shape: TokenShape, classes: int) -> tuple[int, int]:
-    """What an exit head says it multiplies, and what torch counts when it runs."""
+    """What an exit head says it multiplies, and what torch counts when it runs: LGViT's for every patch."""
     with torch.device("meta"):
         head = heads[kind](shape, classes).eval()
         tokens = torch.randn(1, shape.tokens, shape.dim)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        head(tokens)
+        head.with_features(tokens) if isinstance(head, LgvitHead) else head(tokens)
     return head.macs(), counter.get_total_flops() // 2
 
 

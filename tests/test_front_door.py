@@ -35,6 +35,7 @@ COMMANDS = {
     "bench recovery": "bench_recovery",
     "bench search": "bench_search",
     "bench signals": "bench_signals",
+    "bench stream": "bench_stream",
     "compress": "compress",
     "cost": "cost",
     "demo": "demo",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maqee.bench.roads import profile as profile
     from maqee.bench.search_step import bench_search as bench_search
     from maqee.bench.signals import bench_signals as bench_signals
+    from maqee.bench.streams import bench_stream as bench_stream
     from maqee.bench.throughput import bench_exits as bench_exits
     from maqee.compression import CompressOptions as CompressOptions
     from maqee.compression import RecoverySettings as RecoverySettings
@@ -123,6 +124,7 @@ else:
             "bench_recovery": "maqee.bench.recovery_step",
             "bench_search": "maqee.bench.search_step",
             "bench_signals": "maqee.bench.signals",
+            "bench_stream": "maqee.bench.streams",
             "compare_methods": "maqee.evaluation.quantization",
             "compress": "maqee.compression",
             "cost": "maqee.evaluation.cost_report",

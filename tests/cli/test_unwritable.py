@@ -34,6 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bench gradients --device cpu",
         "bench recovery --device cpu",
         "bench exits --device cpu",
+        "bench stream --device cpu",
         "demo",
     ],
     ids=lambda command: command.split(" -")[0],

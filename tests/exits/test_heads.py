@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from maqee.exits import ExitHead, add_exits, heads
-from maqee.exits.lgvit import GlobalHead, LocalHead, pick
+from maqee.exits import EarlyExitModel, ExitHead, add_exits, heads
+from maqee.exits.lgvit import GlobalHead, LgvitHead, LocalHead, pick
 from maqee.exits.vit_ee import CnnHead, EncoderHead
 from maqee.models import Backbone, TokenShape, load_backbone
 from maqee.models.layers import TokenDepthwise
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
+from maqee.quant import QuantSettings, quantize
 from tests.helpers import count_head_macs, max_difference, randomize
 
 FAMILIES = ("test-vit", "test-deit", "test-dinov2", "test-swin")
@@ -129,6 +130,37 @@ def test_local_head_is_lgvits_convolution_written_with_conv2d() -> None:
     pooled = (x + picture).mean(dim=(2, 3)) + tokens[:, 0]
     expected = F.linear(pooled, head.readout.linear.weight, head.readout.linear.bias)  # type: ignore[arg-type]
     assert max_difference(head(tokens), expected) < 1e-5
+
+
+@pytest.mark.parametrize("kind", sorted(LGVIT))
+@pytest.mark.parametrize("preset", ["test-vit", "test-deit", "test-swin"])
+def test_mean_before_what_is_affine_is_the_mean_behind_it(preset: str, kind: str) -> None:
+    """A float head at work pools first, and says what it says patch by patch; training goes the long way."""
+    shape = load_backbone(preset).token_shape(1)
+    head = randomize(heads[kind](shape, 10), std=0.3).double()
+    assert isinstance(head, LgvitHead)
+    tokens = torch.randn(3, shape.tokens, shape.dim, dtype=torch.float64)
+    rows: list[int] = []
+    head.affine_end.register_forward_hook(lambda _module, given, _output: rows.append(given[0].shape[1]))
+    expected, features = head.with_features(tokens)
+    assert torch.allclose(head(tokens), expected, rtol=1e-9, atol=1e-12)
+    assert rows == [features.shape[1], 1 if shape.prefix_tokens else features.shape[1]]
+    head.train()(tokens)
+    assert rows[2:] == [features.shape[1]]
+
+
+def test_a_quantized_head_rounds_every_patch() -> None:
+    """The mean of rounded numbers is not the rounded mean: a head with quantized layers may not pool first."""
+    model = randomize(add_exits(load_backbone("test-vit"), "lgvit"))
+    assert isinstance(model, EarlyExitModel)
+    images = torch.randn(4, 3, 32, 32)
+    quantized = quantize(model, images, "rtn", QuantSettings(weight_bits=4, act_bits=4)).model
+    assert isinstance(quantized, EarlyExitModel)
+    seen = quantized.forward_all(images, blocks=True)
+    for index, block in enumerate(quantized.positions):
+        head = quantized.head(index)
+        assert isinstance(head, LgvitHead)
+        assert torch.equal(seen.outputs[index], head.with_features(seen.blocks[block - 1])[0])
 
 
 @pytest.mark.slow

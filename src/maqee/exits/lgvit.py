@@ -3,6 +3,10 @@
 One departure, on by default: the tokens are normalised before they enter the head. LGViT feeds the raw residual
 stream, whose scale grows with depth and whose outlier channels make 4-bit activations useless. `normalize=False` is
 the original.
+
+Everything behind a head's last nonlinear step is affine (batch norm by its running statistics, projection, mean), so a
+float head at work takes the mean first and projects one row instead of 196: the same numbers up to rounding. Training
+needs the features of every patch, and quantized layers round every patch's input: both go the long way.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ class LgvitHead(ExitHead):
     Without special tokens (Swin) the features are normalised and pooled.
     """
 
-    compiled_method = "with_features"
+    compiled_methods = ("with_features", "pooled_first")
 
     def __init__(self, shape: TokenShape, num_classes: int, normalize: bool) -> None:
         super().__init__()
@@ -39,21 +43,48 @@ class LgvitHead(ExitHead):
         self.tail_norm = nn.Identity() if shape.prefix_tokens else nn.LayerNorm(shape.dim, eps=1e-6)
         self.readout = Readout(shape.dim, num_classes, _special_readout(shape), shape.prefix_tokens)
 
+    @property
+    def affine_end(self) -> nn.Module:
+        """The last layer, which is affine unless it is quantized."""
+        raise NotImplementedError
+
+    def select(self, patches: Tensor) -> Tensor:
+        """The patches that the head reads: (batch, n, dim) to (batch, m, dim)."""
+        return patches
+
     def transform(self, patches: Tensor) -> Tensor:
-        """Patches (batch, n, dim) to features (batch, m, dim)."""
+        """Selected patches to features of the same shape, (batch, m, dim)."""
+        raise NotImplementedError
+
+    def pooled(self, patches: Tensor) -> Tensor:
+        """The mean of these features without the features themselves: (batch, 1, dim)."""
         raise NotImplementedError
 
     def forward(self, *tokens: Tensor) -> Tensor:
         """Tokens (batch, tokens, dim) to logits (batch, classes)."""
+        # Without special tokens a norm stands between features and mean.
+        affine = self.shape.prefix_tokens and isinstance(self.affine_end, nn.Linear)
+        if affine and not self.training:
+            return self.pooled_first(tokens[-1])
         return self.with_features(tokens[-1])[0]
 
     def with_features(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and the features (batch, m, dim) that LGViT's distillation compares."""
-        tokens = self.norm(tokens)
-        special, patches = tokens[:, : self.shape.prefix_tokens], tokens[:, self.shape.prefix_tokens :]
+        special, patches = self._split(tokens)
         features = self.transform(patches)
         pooled = self.tail_norm(features).mean(dim=1, keepdim=True)  # (batch, 1, dim)
         return self.readout(pooled + special if self.shape.prefix_tokens else pooled), features
+
+    def pooled_first(self, tokens: Tensor) -> Tensor:
+        """The same logits, with the mean taken before what is affine."""
+        special, patches = self._split(tokens)
+        logits: Tensor = self.readout(self.pooled(patches) + special)
+        return logits
+
+    def _split(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Special tokens and selected patches; a norm is by token, so only what is read is normalised."""
+        special, patches = tokens.tensor_split((self.shape.prefix_tokens,), dim=1)
+        return self.norm(special), self.norm(self.select(patches))
 
 
 def _special_readout(shape: TokenShape) -> ReadoutKind:
@@ -83,15 +114,33 @@ class LocalHead(LgvitHead):
         init_weights(self)
         nn.init.zeros_(self.project_norm.weight)  # the residual branch starts silent
 
+    @property
+    def affine_end(self) -> nn.Module:
+        """The second 1x1 convolution."""
+        return self.project
+
     def transform(self, patches: Tensor) -> Tensor:
         """(batch, n, dim) to the same shape."""
-        x = self.expand_norm(F.gelu(self.expand(patches)))
+        return patches + self._finish(self._begin(patches))
+
+    def pooled(self, patches: Tensor) -> Tensor:
+        """(batch, 1, dim)."""
+        return patches.mean(dim=1, keepdim=True) + self._finish(self._begin(patches).mean(dim=1, keepdim=True))
+
+    def _begin(self, patches: Tensor) -> Tensor:
+        """Up to the last activation."""
+        x = F.gelu(self.expand(patches))
         if self.depthwise is not None:
-            x = self.depthwise_norm(F.gelu(self.depthwise(x, self.shape.grid)))
-        return patches + self.project_norm(self.project(x))
+            x = F.gelu(self.depthwise(self.expand_norm(x), self.shape.grid))
+        return x
+
+    def _finish(self, x: Tensor) -> Tensor:
+        """Behind it: norm, 1x1 convolution, norm."""
+        last_norm = self.expand_norm if self.depthwise is None else self.depthwise_norm
+        return self.project_norm(self.project(last_norm(x)))
 
     def macs(self) -> int:
-        """Convolutions and classifier."""
+        """Convolutions and classifier, for every patch."""
         patches, dim = self.shape.patches, self.shape.dim
         depthwise = 0 if self.depthwise is None else 9 * patches * dim
         return 2 * linear_macs(patches, dim, dim) + depthwise + self.readout.macs()
@@ -106,12 +155,25 @@ class GlobalHead(LgvitHead):
         self.attention = Attention(shape.dim, GLOBAL_HEADS, qkv_bias=False)
         init_weights(self)
 
-    def transform(self, patches: Tensor) -> Tensor:
+    @property
+    def affine_end(self) -> nn.Module:
+        """The projection behind attention."""
+        return self.attention.proj
+
+    def select(self, patches: Tensor) -> Tensor:
         """(batch, n, dim) to (batch, n / stride^2, dim)."""
-        return self.attention(pick(patches, self.shape.grid, self.stride))
+        return pick(patches, self.shape.grid, self.stride)
+
+    def transform(self, patches: Tensor) -> Tensor:
+        """(batch, m, dim) to the same shape."""
+        return self.attention(patches)
+
+    def pooled(self, patches: Tensor) -> Tensor:
+        """(batch, 1, dim)."""
+        return self.attention.proj(self.attention.mix(patches).mean(dim=1, keepdim=True))
 
     def macs(self) -> int:
-        """Attention on the picked patches and the classifier."""
+        """Attention on the picked patches and the classifier, for every picked patch."""
         rows, columns = (-(-side // self.stride) for side in self.shape.grid)
         return sum(self.attention.macs(rows * columns).values()) + self.readout.macs()
 

@@ -15,16 +15,17 @@ from torch import nn
 def compile_each(modules: Iterable[nn.Module], **options: Any) -> None:
     """Compile the work of each module on its own, in place. Weights, names and state dict stay as they are."""
     for module in modules:
-        name = _method(module)
-        setattr(module, name, torch.compile(getattr(module, name), **options))
+        for name in _methods(module):
+            setattr(module, name, torch.compile(getattr(module, name), **options))
 
 
 def undo_compile(modules: Iterable[nn.Module]) -> None:
     """Take `compile_each` back."""
     for module in modules:
-        vars(module).pop(_method(module), None)
+        for name in _methods(module):
+            vars(module).pop(name, None)
 
 
-def _method(module: nn.Module) -> str:
-    """The method that does the work: forward, unless the module says otherwise."""
-    return str(getattr(module, "compiled_method", "forward"))
+def _methods(module: nn.Module) -> tuple[str, ...]:
+    """The methods that do the work: forward, unless the module says otherwise."""
+    return tuple(getattr(module, "compiled_methods", ("forward",)))

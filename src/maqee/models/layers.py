@@ -39,11 +39,15 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x: (batch, tokens, dim)."""
+        return self.proj(self.mix(x, bias))
+
+    def mix(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """All but the projection at the end, (batch, tokens, dim) to the same shape."""
         batch, tokens, dim = x.shape
         qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each (batch, heads, tokens, head width)
         mixed: Tensor = self.attend(q, k, v, bias)
-        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
+        return mixed.transpose(1, 2).reshape(batch, tokens, dim)
 
     def macs(self, tokens: int, keys: int | None = None) -> dict[str, int]:
         """Of each layer, for `tokens` rows that each see `keys` others (all of them unless windowed)."""

@@ -10,6 +10,7 @@ from maqee.errors import MaqeeError
 from maqee.models.backbone import Backbone, TokenShape
 from maqee.models.config import SwinConfig
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
+from maqee.models.patches import PatchConv
 from maqee.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from maqee.parts import Part, block_parts, linear_macs
 
@@ -20,7 +21,7 @@ class Embedding(nn.Module):
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.image_size = config.image_size
-        self.patch = nn.Conv2d(config.channels, config.dim, config.patch_size, stride=config.patch_size)
+        self.patch = PatchConv(config.channels, config.dim, config.patch_size)
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from maqee.models.backbone import Backbone, TokenShape
 from maqee.models.config import ViTConfig
 from maqee.models.detection import DetectionReadout, init_readout
 from maqee.models.layers import Attention, DropPath, Mlp, Readout, init_weights
+from maqee.models.patches import PatchConv
 from maqee.models.positions import resize_positions
 from maqee.models.preprocessing import Preprocessing
 from maqee.parts import Part, block_parts, linear_macs
@@ -26,7 +27,7 @@ class Embedding(nn.Module):
         self.grid = config.grid
         self.placed_tokens = config.placed_tokens
         self.position_resize = config.position_resize
-        self.patch = nn.Conv2d(config.channels, config.dim, config.patch_size, stride=config.patch_size)
+        self.patch = PatchConv(config.channels, config.dim, config.patch_size)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.dim))
         self.distillation_token: nn.Parameter | None = None
         if config.distillation_token:

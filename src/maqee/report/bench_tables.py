@@ -110,3 +110,20 @@ def neighbour_line(result: dict[str, Any]) -> str:
         f"{beside['seconds']:.1f} s beside {result['neighbours']} busy on {result['cores']} cores: "
         f"{result['ratio']:.2f} times as long; at most {result['aim']:g} is the aim"
     )
+
+
+def stream_table(result: dict[str, Any]) -> str:
+    """Streams against batches and full depth."""
+    lines = [
+        f"{result['model']}, {result['images']} images, batch {result['batch_size']}, {result['precision']}, "
+        f"{result['device']}, engine {result['engine']}, executed; ideal = full depth's time x the policy's share of "
+        "its MACs",
+        f"{'mean exit':>10}{'MACs':>8}  {'way':<12}{'img/s':>9}{'of ideal':>10}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}",
+    ]
+    for row in result["rows"]:
+        lines += [
+            f"{row['mean_exit']:>10.2f}{row['macs_share']:>8.1%}  {way['name']:<12}{way['images_per_second']:>9.1f}"
+            f"{way['share_of_ideal']:>10.1%}{way['p50_ms']:>9.1f}{way['p95_ms']:>9.1f}{way['p99_ms']:>9.1f}"
+            for way in row["ways"]
+        ]
+    return "\n".join(lines)

@@ -62,11 +62,11 @@ def read_batches(
         while chosen := list(itertools.islice(pictures, batch_size)):
             seen = _see_all(chosen, preprocessing, pool)
             if damaged := [picture for picture, one in zip(chosen, seen, strict=True) if one is None]:
-                raise _unreadable(damaged, () if endless else pictures, preprocessing, pool)
+                raise _all_unreadable(damaged, () if endless else pictures, preprocessing, pool)
             found = [one for one in seen if one is not None]
             yield InputBatch(
                 tuple(picture.name for picture in chosen),
-                _to_batch(found, preprocessing, device),
+                to_batch(found, preprocessing, device),
                 tuple(one.view for one in found),
             )
 
@@ -104,7 +104,7 @@ def _see_normalized(picture: NormalizedPicture, preprocessing: Preprocessing) ->
     return Seen(picture.values.float(), View.whole(*preprocessing.image_size))
 
 
-def _to_batch(seen: list[Seen], preprocessing: Preprocessing, device: torch.device) -> Tensor:
+def to_batch(seen: list[Seen], preprocessing: Preprocessing, device: torch.device) -> Tensor:
     """(n, channels, height, width), normalised. Pictures and tensors may be mixed."""
     parts: list[Tensor] = []
     for _, run in itertools.groupby(seen, key=lambda one: isinstance(one.values, Tensor)):
@@ -118,12 +118,16 @@ def _to_batch(seen: list[Seen], preprocessing: Preprocessing, device: torch.devi
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def _unreadable(
+def _all_unreadable(
     damaged: list[NamedPicture], rest: Iterable[NamedPicture], preprocessing: Preprocessing, pool: Executor
 ) -> MaqeeError:
     """The error that names the first damaged picture and counts them all."""
     count = len(damaged) + sum(one is None for one in _see_all(rest, preprocessing, pool))
-    first = damaged[0].name
+    return unreadable(damaged[0].name, count)
+
+
+def unreadable(first: str, count: int = 1) -> MaqeeError:
+    """What to say about pictures that cannot be decoded."""
     if count == 1:
         return MaqeeError(f"{first} cannot be read as an image: remove or replace it.")
     return MaqeeError(f"{count} files cannot be read as images, the first is {first}: remove or replace them.")

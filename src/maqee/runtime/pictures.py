@@ -47,7 +47,9 @@ class NormalizedPicture:
 
 
 NamedPicture = Picture | NormalizedPicture
-ImageLike = str | Path | Image.Image | NDArray[np.uint8] | Tensor | Picture | NormalizedPicture
+PictureLike = str | Path | Image.Image | NDArray[np.uint8] | Picture | NormalizedPicture
+Pictures = PictureLike | Iterable[PictureLike]
+ImageLike = PictureLike | Tensor
 Images = ImageLike | Iterable[ImageLike]
 
 _KINDS = "a file, a folder, a pattern like pics/*.jpg, a PIL image, a uint8 array or a tensor"
@@ -73,12 +75,12 @@ def each_picture(images: Iterable[ImageLike]) -> Iterator[NamedPicture]:
     """The same for a stream that may never end: one after the other as they are asked for."""
     count = 0
     for item in images:
-        for picture in _pictures_of(item, count):
+        for picture in pictures_of(item, count):
             yield picture
             count += 1
 
 
-def _pictures_of(item: Any, count: int) -> list[NamedPicture]:
+def pictures_of(item: Any, count: int) -> list[NamedPicture]:
     """The pictures in one of the things handed over; those without a name are called by their place, `count` on."""
     if isinstance(item, Picture | NormalizedPicture):
         return [item]

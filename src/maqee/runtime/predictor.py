@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel
+from maqee.exits import Decision, EarlyExitModel
 from maqee.policy import Policy
 from maqee.runtime.input_batches import read_batches
 from maqee.runtime.pictures import Images
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.translate import translate
+from maqee.runtime.view import View
 from maqee.tasks import Task
 
 
@@ -42,14 +43,31 @@ def _predict_each(
     device = next(model.parameters()).device
     for batch in read_batches(images, model.backbone.preprocessing, batch_size, device):
         decision = model.run(batch.images, policy)
-        exits, confidence = decision.exit.tolist(), decision.confidence.tolist()
         # One transfer for the whole batch; masks are made where the scores lie, they are larger than those.
         outputs = decision.output if task.targets == "masks" else decision.output.cpu()
-        for place, name in enumerate(batch.names):
-            yield Prediction(
-                image=name,
-                exit=model.exit_blocks[exits[place]],
-                full_depth=exits[place] == model.num_exits,
-                confidence=confidence[place],
-                **translate(outputs[place], batch.views[place], task, model.backbone.classes, top),
-            )
+        rows = zip(outputs, decision.exit.cpu(), decision.confidence.cpu(), strict=True)
+        for name, view, row in zip(batch.names, batch.views, rows, strict=True):
+            yield make_prediction(model, task, name, view, Decision(*row), top)
+
+
+def make_prediction(
+    model: EarlyExitModel, task: Task, name: str, view: View, decision: Decision, top: int
+) -> Prediction:
+    """What a decision says about one picture.
+
+    Args:
+        model: the network that decided.
+        task: what is predicted.
+        name: the picture's.
+        view: what part of the picture the model saw.
+        decision: about this picture alone, without a batch dimension.
+        top: classes to name, at most.
+    """
+    index = int(decision.exit)
+    return Prediction(
+        image=name,
+        exit=model.exit_blocks[index],
+        full_depth=index == model.num_exits,
+        confidence=float(decision.confidence),
+        **translate(decision.output, view, task, model.backbone.classes, top),
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -15,10 +15,12 @@ from maqee.exits import Decision, EarlyExitModel
 from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
+from maqee.runtime.checks import check_images
 from maqee.runtime.engines import engines
-from maqee.runtime.pictures import Images
+from maqee.runtime.pictures import Images, Pictures
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.predictor import predict_each
+from maqee.runtime.stream import stream_answers
 from maqee.tasks import Task, tasks
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ class ReadyModel:
 
     def run(self, images: Tensor) -> Decision:
         """The same with the exit each image took and how sure the model was."""
-        self._check(images)
+        check_images(images, self.model.backbone.config.channels)
         return self.model.run(images, self.policy)
 
     def predict(self, images: Images, top: int = 5, batch_size: int = 16) -> list[Prediction]:
@@ -134,6 +136,55 @@ class ReadyModel:
     def predict_each(self, images: Images, top: int = 5, batch_size: int = 16) -> Iterator[Prediction]:
         """The same one after the other, for more pictures than memory holds, or for an iterator that never ends."""
         return predict_each(self.model, self.policy, self.task, images, top, batch_size)
+
+    @overload
+    def stream(
+        self, images: Tensor, batch: int = 256, *, limit: int | None = None, max_wait: float | None = None
+    ) -> Iterator[Decision]: ...
+
+    @overload
+    def stream(
+        self,
+        images: Pictures,
+        batch: int = 256,
+        *,
+        limit: int | None = None,
+        max_wait: float | None = None,
+        top: int = 5,
+    ) -> Iterator[Prediction]: ...
+
+    @overload
+    def stream(
+        self, images: Iterable[Tensor], batch: int = 256, *, limit: int | None = None, max_wait: float | None = None
+    ) -> Iterator[Decision]: ...
+
+    def stream(
+        self,
+        images: Images,
+        batch: int = 256,
+        *,
+        limit: int | None = None,
+        max_wait: float | None = None,
+        top: int = 5,
+    ) -> Iterator[Decision] | Iterator[Prediction]:
+        """Answers in the order the images come, from full batches at every depth; see docs/streams.md.
+
+        A tensor is what `run` takes, normalised images (n, channels, height, width) or one (channels, height, width),
+        and gives one `Decision` of as many. Anything else is what `predict` takes (files, folders, pictures, pixels)
+        and gives a `Prediction` for every picture. A thread reads ahead and decodes while the model computes.
+
+        Args:
+            images: any iterable; it need not end. All images have one size.
+            batch: images that go through the model together.
+            limit: images that may have begun and not been handed out; 32 batches when left out. Answers wait for
+                those of earlier images: at the limit whatever holds the oldest one up runs with a part of a batch.
+            max_wait: seconds after which an image no longer waits for others to fill a batch, for live sources; left
+                out, the last ones wait for the end.
+            top: classes to name for a picture, at most.
+        """
+        return stream_answers(  # type: ignore[return-value]
+            self.model, self.policy, self.task, images, batch=batch, limit=limit, max_wait=max_wait, top=top
+        )
 
     def with_policy(self, policy: Policy | Sequence[float] | float) -> ReadyModel:
         """The same model with other thresholds: a policy, one threshold for each exit, or one for all."""
@@ -170,21 +221,3 @@ class ReadyModel:
         if self.compression is None:
             raise MaqeeError("This model was trained and not compressed, so that it has no plan: run maqee compress.")
         return self.compression
-
-    def _check(self, images: Any) -> None:
-        """Name what is wrong with a batch before a layer fails on it."""
-        if not isinstance(images, Tensor):
-            raise MaqeeError(
-                f"The model takes normalised images as a tensor, not {type(images).__name__}: for files, pictures and "
-                "arrays use predict."
-            )
-        config = self.model.backbone.config
-        if images.ndim != 4 or images.shape[1] != config.channels:
-            raise MaqeeError(
-                f"The model takes (batch, {config.channels}, height, width), not {tuple(images.shape)}: add the batch "
-                "dimension, or use predict."
-            )
-        if not images.is_floating_point():
-            raise MaqeeError(
-                f"The model takes normalised numbers, not {images.dtype}: use predict, which prepares pixels."
-            )

@@ -1,0 +1,122 @@
+"""Early exit without losing the batch: a queue in front of every road, and full batches only.
+
+`EarlyExitModel.run` takes finished images out of its batch, and what is left no longer fills the device. Here what is
+left waits for others that got as far.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maqee.exits import Decision, EarlyExitModel
+from maqee.policy import Policy
+from maqee.runtime.in_order import DONE, InOrder
+from maqee.runtime.road_schedule import RoadSchedule
+from maqee.runtime.token_queue import Group, TokenQueue
+
+
+class Launched(NamedTuple):
+    """A road that was started; on a GPU it may still be running.
+
+    Attributes:
+        road: its index.
+        group: the images in it; tokens are those behind its last block.
+        output: of the exit at its end.
+        confidence: of these outputs.
+        leaving: who leaves there, (images,) of bool.
+    """
+
+    road: int
+    group: Group
+    output: Tensor
+    confidence: Tensor
+    leaving: Tensor
+
+
+class Rebatcher:
+    """Runs a model road by road under a policy: `add` images, then `launch` and `settle` in turn, then `hand_out`.
+
+    It knows nothing of the model but its roads (`model.segments`), so that it serves every engine.
+
+    Args:
+        model: the network.
+        policy: where to stop.
+        batch: images that go through a road together.
+        limit: how many images may have begun and not been handed out.
+    """
+
+    def __init__(self, model: EarlyExitModel, policy: Policy, batch: int, limit: int) -> None:
+        policy.check(model.num_exits)
+        self.model, self.policy = model, policy
+        self.schedule = RoadSchedule(batch)
+        self.inside = InOrder(limit)
+        self.arrived: deque[Tensor] = deque()
+        self.arrived_count = 0
+        self.queues = [TokenQueue(batch) for _ in model.segments[1:]]  # in front of road 1, 2, ...
+        self.launched: Launched | None = None
+
+    @property
+    def count(self) -> int:
+        """Images that were added and not handed out yet."""
+        return self.arrived_count + self.inside.count
+
+    def add(self, images: Tensor) -> None:
+        """Let images wait in front of the first road: (n, channels, height, width)."""
+        self.arrived.append(images)
+        self.arrived_count += len(images)
+
+    def launch(self, flush: bool = False) -> bool:
+        """Start the road whose turn it is; False where nothing can be run. With `flush` part batches run too."""
+        assert self.launched is None, "settle first"
+        waiting = [self.arrived_count, *(queue.count for queue in self.queues)]
+        step = self.schedule.next(waiting, self.inside.room, self.inside.oldest_road, flush)
+        if step is None:
+            return False
+        group = self._begin(step.size) if step.road == 0 else self.queues[step.road - 1].take(step.size)
+        with torch.inference_mode():
+            x, new, output, confidence = self.model.segments[step.road](group.x, group.kept)
+            if step.road < self.model.num_exits:
+                leaving = ~(confidence < self.policy.thresholds[step.road])  # the very comparison of `run`
+            else:
+                leaving = torch.ones(len(group.numbers), dtype=torch.bool)
+        behind = Group(group.numbers, x, {**group.kept, **new})
+        self.launched = Launched(step.road, behind, output, confidence, leaving)
+        return True
+
+    def settle(self) -> None:
+        """Wait for what was launched: answers of those who leave stand, the others wait in front of the next road."""
+        assert self.launched is not None, "launch first"
+        road, group, output, confidence, leaving = self.launched
+        self.launched = None
+        leaves = leaving.cpu().numpy()  # the one time that the host waits for the device
+        staying = np.flatnonzero(~leaves)
+        with torch.inference_mode():
+            if len(staying):
+                self.queues[road].put(group, staying)
+                self.inside.move(group.numbers[staying], road + 1)
+            if leaves.any():
+                self.inside.write(group.numbers, output, road, confidence)
+                self.inside.move(group.numbers[leaves], DONE)
+
+    def hand_out(self) -> Decision | None:
+        """All answers that stand, in the order the images came, up to the oldest image that has none yet."""
+        with torch.inference_mode():
+            return self.inside.hand_out()
+
+    def _begin(self, count: int) -> Group:
+        """The first images that wait, as they came where that is possible, else put together."""
+        parts: list[Tensor] = []
+        missing = count
+        while missing:
+            images = self.arrived.popleft()
+            if len(images) > missing:
+                self.arrived.appendleft(images[missing:])
+            parts.append(images[:missing])
+            missing -= len(parts[-1])
+        self.arrived_count -= count
+        return Group(self.inside.begin(count), torch.cat(parts) if len(parts) > 1 else parts[0], {})
