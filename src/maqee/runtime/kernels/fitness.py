@@ -9,18 +9,19 @@ from torch import nn
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule
 from maqee.quant.layer import QuantLayer
+from maqee.runtime.kernels.attention import Probabilities
 from maqee.runtime.kernels.stored import StoredGrid, StoredWeights, prepare_weights
 
 EXACT_IN_HALF = 2048  # whole numbers up to here are exact in float16
 
 
 class Operands(NamedTuple):
-    """Grids of an attention product's operands; that of the probabilities may be of any kind."""
+    """Grids of an attention product's operands."""
 
     q: StoredGrid
     k: StoredGrid
     v: StoredGrid
-    p: GridModule
+    p: Probabilities
 
 
 def store_layer(layer: nn.Module) -> StoredWeights | str:
@@ -54,8 +55,10 @@ def store_operands(attend: nn.Module) -> Operands | str:
             return f"has an operand {name} with {_described(grids[name])}"
         if grid.largest > EXACT_IN_HALF:
             return f"has an operand {name} that is far from zero"
+    if (p := Probabilities.of(grids["p"].grid)) is None:
+        return f"has probabilities with {_described(grids['p'])}"
     q, k, v = (grid for grid in stored if grid is not None)
-    return Operands(q, k, v, grids["p"])
+    return Operands(q, k, v, p)
 
 
 def cuts_patches(conv: nn.Conv2d) -> bool:

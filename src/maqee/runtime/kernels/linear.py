@@ -193,10 +193,10 @@ class Linear:
                 num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
             )  # fmt: skip
 
-        tuned(self._key(rows, stream), candidates(weights), launch, device, rows)
+        tuned(self._key(stream), candidates(weights), launch, device, rows)
         return out if target is None else Coded(out, sums)
 
-    def _key(self, rows: int, stream: Tensor | None) -> str:
+    def _key(self, stream: Tensor | None) -> str:
         """What the best tile depends on; the rows are added by whoever measures."""
         weights = self.weights
         ending = "codes" if self.target is not None else "float" if stream is None else "stream"
