@@ -31,7 +31,7 @@ IMAGES, HEADS = 2, 2
 @pytest.mark.parametrize("name", GRIDS)
 def test_codes_to_codes(name: str, tokens: int, width: int, device: torch.device) -> None:
     from maqee.runtime.kernels.attention import CodedAttend, Probabilities
-    from maqee.runtime.kernels.linear import Coded, Target
+    from maqee.runtime.kernels.passing import Coded, Target
 
     bits, p = GRIDS[name]
     spread = 5 / 2**bits

@@ -49,7 +49,8 @@ def test_float_output(case: Case, device: torch.device) -> None:
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]], ids=str)
 def test_codes_of_three_grids_and_their_sums(case: Case, device: torch.device) -> None:
-    from maqee.runtime.kernels.linear import Coded, Linear, Target
+    from maqee.runtime.kernels.linear import Linear
+    from maqee.runtime.kernels.passing import Coded, Target
     from maqee.runtime.kernels.rows import RowCoder
 
     layer, weights = prepared(case, device, outputs=132)
@@ -66,7 +67,8 @@ def test_codes_of_three_grids_and_their_sums(case: Case, device: torch.device) -
 
 
 def test_gelu_and_codes(device: torch.device) -> None:
-    from maqee.runtime.kernels.linear import Coded, Linear, Target
+    from maqee.runtime.kernels.linear import Linear
+    from maqee.runtime.kernels.passing import Coded, Target
     from maqee.runtime.kernels.rows import RowCoder
 
     layer, weights = prepared(Case(4, 4, 7), device)

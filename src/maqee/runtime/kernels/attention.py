@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from maqee.quant.grids import SQRT2, Grid, LogSqrt2Grid, TwinGrid, UniformGrid
-from maqee.runtime.kernels.linear import Coded, Target
+from maqee.runtime.kernels.passing import Coded, Target
 from maqee.runtime.kernels.rounding import round_steps
 from maqee.runtime.kernels.stored import StoredGrid
 from maqee.runtime.kernels.tuning import Config, processors, tuned

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.runtime.kernels.attention import MOST_TOKENS, CodedAttend
 from maqee.runtime.kernels.fitness import Operands
-from maqee.runtime.kernels.linear import Coded, Linear, Target
+from maqee.runtime.kernels.linear import Linear
+from maqee.runtime.kernels.passing import Coded, Target
 from maqee.runtime.kernels.rows import RowCoder
 from maqee.runtime.kernels.stored import StoredWeights
-
-ALIGNED = 16  # bytes; rows of codes begin at multiples of it
 
 
 class KernelLinear(nn.Module):
@@ -38,9 +36,9 @@ class KernelPatches(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, dim, rows, columns)."""
         down, right = self.kernel_size
-        rows, columns = images.shape[2] // down, images.shape[3] // right
-        patches = F.unfold(images, self.kernel_size, stride=self.stride).transpose(1, 2)  # (batch, patches, inputs)
-        return self.linear(patches).transpose(1, 2).unflatten(2, (rows, columns))
+        cut = images.unflatten(3, (-1, right)).unflatten(2, (-1, down))  # (batch, channels, rows, down, columns, right)
+        patches = cut.permute(0, 2, 4, 1, 3, 5).flatten(3)  # (batch, rows, columns, inputs)
+        return self.linear(patches).permute(0, 3, 1, 2)
 
 
 class KernelAttention(nn.Module):
@@ -69,7 +67,7 @@ class KernelAttention(nn.Module):
         super().__init__()
         grids = [operands.q, operands.k, operands.v]
         self.code = RowCoder(qkv, norm)
-        self.qkv = Linear(qkv, Target(grids, -(-qkv.outputs // ALIGNED) * ALIGNED, sums=False))
+        self.qkv = Linear(qkv, Target.plain(grids, qkv.outputs))
         self.attend = CodedAttend(grids, operands.p, heads, qkv.outputs // 3 // heads, Target.input_of(proj))
         self.proj, self.adds, self.plain = Linear(proj), adds, plain
 
@@ -78,8 +76,8 @@ class KernelAttention(nn.Module):
         if x.shape[1] > MOST_TOKENS or bias is not None:
             return self.plain(x) if bias is None else self.plain(x, bias)
         x = x.contiguous()
-        mixed = self.attend(_codes(self.qkv(self.code(x))), x.shape[0])
-        y = self.proj(_codes(mixed), x.view(-1, x.shape[-1]) if self.adds else None)
+        mixed = self.attend(expect_codes(self.qkv(self.code(x))), x.shape[0])
+        y = self.proj(expect_codes(mixed), x.view(-1, x.shape[-1]) if self.adds else None)
         assert isinstance(y, Tensor)
         return y.view_as(x)
 
@@ -95,7 +93,7 @@ class KernelMlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, tokens, dim)."""
         x = x.contiguous()
-        y = self.fc2(_codes(self.fc1(self.code(x))), x.view(-1, x.shape[-1]))
+        y = self.fc2(expect_codes(self.fc1(self.code(x))), x.view(-1, x.shape[-1]))
         assert isinstance(y, Tensor)
         return y.view_as(x)
 
@@ -112,6 +110,7 @@ class Added(nn.Module):
         return x + self.branch(self.norm(x))
 
 
-def _codes(result: Tensor | Coded) -> Coded:
+def expect_codes(result: Tensor | Coded) -> Coded:
+    """What a layer that puts codes out has put out."""
     assert isinstance(result, Coded)
     return result

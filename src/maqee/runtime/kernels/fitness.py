@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from maqee.quant.attend import QuantAttend
-from maqee.quant.coded import GridModule
+from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.kernels.attention import Probabilities
 from maqee.runtime.kernels.stored import StoredGrid, StoredWeights, prepare_weights
 
-EXACT_IN_HALF = 2048  # whole numbers up to here are exact in float16
+EXACT_IN_HALF, EXACT_IN_SINGLE = 2**11, 2**24  # whole numbers up to here are exact in float16 and float32
 
 
 class Operands(NamedTuple):
@@ -59,6 +60,19 @@ def store_operands(attend: nn.Module) -> Operands | str:
         return f"has probabilities with {_described(grids['p'])}"
     q, k, v = (grid for grid in stored if grid is not None)
     return Operands(q, k, v, p)
+
+
+def store_depthwise(layer: nn.Module | None) -> tuple[WeightState, StoredGrid] | str:
+    """The weights of a depthwise 3x3 convolution and its input's grid, or a few words on why they are of no use."""
+    if not isinstance(layer, QuantLayer) or not layer.enabled:
+        return "is not quantized"
+    state, module = layer.state(), layer.input
+    if state is None or module is None:
+        return "has float weights or a float input"
+    if (grid := StoredGrid.of(module.grid)) is None:
+        return f"has an input with {_described(module)}"
+    largest = int((state.codes.to(torch.int64) - state.zero).abs().sum(dim=1).max()) * grid.largest
+    return (state, grid) if largest < EXACT_IN_SINGLE else "has sums that float32 does not hold"
 
 
 def cuts_patches(conv: nn.Conv2d) -> bool:

@@ -6,7 +6,7 @@ programs stays on the GPU and takes tile after tile, so that one program's endin
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -14,40 +14,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from maqee.runtime.kernels.passing import Affine, Coded, Target
 from maqee.runtime.kernels.rounding import gelu, round_steps, sums_to_float
-from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
+from maqee.runtime.kernels.stored import StoredWeights
 from maqee.runtime.kernels.tuning import Config, processors, tuned
-
-
-class Coded(NamedTuple):
-    """Codes on their way between kernels.
-
-    Attributes:
-        codes: (rows, width) int8; what is in padded columns does not matter.
-        sums: (groups, rows) sums of each row's codes; None where nobody asked for them.
-    """
-
-    codes: Tensor
-    sums: Tensor | None
-
-
-class Target(NamedTuple):
-    """Which codes a kernel is to put out.
-
-    Attributes:
-        grids: each for an equal share of the outputs.
-        width: how long rows are; more than the outputs where the reader wants padding.
-        sums: whether the reader wants sums of rows.
-    """
-
-    grids: list[StoredGrid]
-    width: int
-    sums: bool
-
-    @classmethod
-    def input_of(cls, weights: StoredWeights) -> Target:
-        """The codes that a layer reads."""
-        return cls([weights.grid], weights.width, weights.rests is not None)
 
 
 @triton.jit
@@ -66,11 +36,11 @@ def _halves(x, M: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def
 
 @triton.jit
 def _linear(  # type: ignore[no-untyped-def]
-    left, weights, out, stream, scale, bias, correction, rests, sums, low, high, offset, out_sums,
+    left, weights, out, stream, scale, bias, correction, rests, sums, low, high, offset, out_sums, factor, summand,
     rows, outputs, out_width, inverse,
     SPLIT: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, GRIDS: tl.constexpr, SHARE: tl.constexpr,
     SMALL: tl.constexpr, SHORT: tl.constexpr, CORRECTED: tl.constexpr, RESTS: tl.constexpr,
-    GELU: tl.constexpr, CODES: tl.constexpr, STREAM: tl.constexpr, OUT_SUMS: tl.constexpr,
+    GELU: tl.constexpr, AFFINE: tl.constexpr, CODES: tl.constexpr, STREAM: tl.constexpr, OUT_SUMS: tl.constexpr,
     COMPILED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +79,11 @@ def _linear(  # type: ignore[no-untyped-def]
             y += sums_to_float(acc, correction + other, CORRECTED, SMALL) * tl.load(scale + other)[None, :]
         y += tl.load(bias + n)[None, :]
         if GELU:
-            y = gelu(y) * inverse
+            y = gelu(y)
+            if AFFINE:
+                y = y * tl.load(factor + n)[None, :] + tl.load(summand + n)[None, :]
+            else:
+                y = y * inverse
         if CODES:
             if GRIDS == 1 or SHARE % BLOCK_N == 0:  # a tile lies within one grid
                 grid = first_n // SHARE
@@ -142,10 +116,19 @@ class Linear:
         weights: the layer.
         target: the codes to put out; None is float.
         gelu: whether GELU comes before the codes.
+        affine: what comes between GELU and codes.
     """
 
-    def __init__(self, weights: StoredWeights, target: Target | None = None, gelu: bool = False) -> None:
-        self.weights, self.target, self.gelu = weights, target, gelu
+    def __init__(
+        self,
+        weights: StoredWeights,
+        target: Target | None = None,
+        gelu: bool = False,
+        affine: Affine | None = None,
+    ) -> None:
+        self.weights, self.target, self.gelu, self.affine = weights, target, gelu, None
+        if affine is not None and target is not None:
+            self.affine = affine.in_units_of(target.grids[0]).padded(weights.bias.shape[0])
         self.inverse = 1.0
         grids = target.grids if target is not None else [weights.grid]  # without codes, bounds are not read
         if target is not None and gelu:
@@ -173,7 +156,16 @@ class Linear:
             sums = torch.empty(1, rows, device=device, dtype=torch.int32) if target.sums else None
         low, high, offset = self.bounds
         # What is None is not read; the kernel still wants an address.
-        tables = weights.correction, weights.rests, coded.sums, low, high, offset, sums
+        tables = (
+            weights.correction,
+            weights.rests,
+            coded.sums,
+            low,
+            high,
+            offset,
+            sums,
+            *(self.affine or (None, None)),
+        )
 
         def launch(config: Config) -> None:
             if sums is not None:
@@ -187,8 +179,9 @@ class Linear:
                 weights.outputs, out.shape[1], self.inverse,
                 SPLIT=weights.split, WIDTH=weights.width, PADDED=weights.bias.shape[0], GRIDS=len(low),
                 SHARE=weights.outputs // len(low), SMALL=weights.small, SHORT=weights.short,
-                CORRECTED=weights.corrected, RESTS=weights.rests is not None, GELU=self.gelu, CODES=target is not None,
-                STREAM=stream is not None, OUT_SUMS=sums is not None, COMPILED=device.type != "cpu",
+                CORRECTED=weights.corrected, RESTS=weights.rests is not None, GELU=self.gelu,
+                AFFINE=self.affine is not None, CODES=target is not None, STREAM=stream is not None,
+                OUT_SUMS=sums is not None, COMPILED=device.type != "cpu",
                 BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k,
                 num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
             )  # fmt: skip
@@ -200,8 +193,8 @@ class Linear:
         """What the best tile depends on; the rows are added by whoever measures."""
         weights = self.weights
         ending = "codes" if self.target is not None else "float" if stream is None else "stream"
-        parts = "linear", weights.outputs, weights.split, weights.width, ending, self.gelu, weights.small
-        return " ".join(map(str, (*parts, weights.rests is not None)))
+        parts = "linear", weights.outputs, weights.split, weights.width, ending, self.gelu, self.affine is not None
+        return " ".join(map(str, (*parts, weights.small, weights.rests is not None)))
 
 
 def _tiles(out: Tensor, outputs: int, config: Config) -> Any:
@@ -224,8 +217,10 @@ def candidates(weights: StoredWeights) -> list[Config]:
         ]
     return [
         Config(128, 128, 64, warps=8, stages=4, programs=2),
+        Config(128, 128, 64, warps=4, stages=4, programs=2),
         Config(128, 128, 64, warps=8, stages=4, programs=1),
         Config(128, 64, 64, warps=4, stages=4, programs=3),
+        Config(128, 64, 64, warps=4, stages=4, programs=2),
         Config(64, 128, 64, warps=4, stages=4, programs=3),
         Config(32, 64, 64, warps=4, stages=4, programs=4),
     ]

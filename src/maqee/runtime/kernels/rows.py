@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from maqee.runtime.kernels.linear import Coded
+from maqee.runtime.kernels.passing import Coded
 from maqee.runtime.kernels.rounding import round_steps
 from maqee.runtime.kernels.stored import StoredWeights
 from maqee.runtime.kernels.tuning import Config, tuned

@@ -15,6 +15,7 @@ from torch import nn
 
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
+from maqee.exits.lgvit import LocalHead
 from maqee.exits.segment import Segment
 from maqee.models import Backbone
 from maqee.models.layers import Attention, Mlp
@@ -23,7 +24,8 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.kernels.attention import MOST_WIDTH
 from maqee.runtime.kernels.branches import Added, KernelAttention, KernelLinear, KernelMlp, KernelPatches
-from maqee.runtime.kernels.fitness import store_layer, store_operands
+from maqee.runtime.kernels.fitness import store_depthwise, store_layer, store_operands
+from maqee.runtime.kernels.local_head import KernelLocalHead
 from maqee.runtime.kernels.stored import StoredWeights
 
 OLDEST = (8, 0)  # compute capability with int8 products of the size that kernels are cut into
@@ -97,6 +99,8 @@ class Swapper:
             return self._block(module, name)
         if type(module) is Attention:  # not the one with windows, which adds a bias
             return self._attention(module, name, None)
+        if isinstance(module, LocalHead):
+            return self._local_head(module, name)
         if isinstance(module, QuantLayer):
             return self._layer(module, name)
         if isinstance(module, QuantAttend):
@@ -148,6 +152,18 @@ class Swapper:
             self._note(name, "codes throughout" + (", norm and sum in the same kernels" if norm is not None else ""))
             return KernelAttention(qkv, operands, proj, attention.heads, norm, norm is not None, plain)
         return plain
+
+    def _local_head(self, head: LocalHead, name: str) -> nn.Module:
+        expand, project = self._store(head.expand), self._store(head.project)
+        depthwise = None if head.depthwise is None else store_depthwise(head.depthwise)
+        readout = self.swap(head.readout, f"{name}.readout")
+        fits = isinstance(project, StoredWeights) and project.groups == 1
+        if isinstance(expand, str) or isinstance(project, str) or isinstance(depthwise, str) or not fits:
+            layers = [child for child in ("expand", "depthwise", "project") if getattr(head, child) is not None]
+            children = {child: self.swap(head.get_submodule(child), f"{name}.{child}") for child in layers}
+            return _with_children(head, {"readout": readout, **children})
+        self._note(name, "codes throughout")
+        return KernelLocalHead(head, readout, expand, depthwise, project)
 
     def _mlp(self, mlp: Mlp, name: str, norm: nn.LayerNorm) -> nn.Module:
         fc1, fc2 = self._store(mlp.fc1), self._store(mlp.fc2)
