@@ -11,7 +11,8 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.grids import Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
-from maqee.runtime.kernels.stored import StoredGrid
+from maqee.runtime.kernels.statements import state_rows
+from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
 
 
 class Case(NamedTuple):
@@ -62,6 +63,14 @@ def make_attend(bits: int, operands: dict[str, Grid]) -> QuantAttend:
         attend.grids[name] = GridModule(grid)
     attend.executing = True
     return attend
+
+
+def codes_for(weights: StoredWeights, numbers: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What the reference makes of a layer's input: stored codes (rows, width), and their sums if they are wanted."""
+    codes = state_rows(numbers, weights)
+    halves = [codes[:, : weights.split], codes[:, weights.split :]][: weights.groups]
+    sums = torch.stack([half.sum(dim=1, dtype=torch.int32) for half in halves])
+    return codes.to(torch.int8), None if weights.rests is None else sums
 
 
 def assert_same_codes(stored: Tensor, numbers: Tensor, grid: StoredGrid, hair: float = 1e-4) -> None:

@@ -16,6 +16,7 @@ from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
 from maqee.quant.integer import execute_integers
+from maqee.runtime import use_cuda_graphs
 from tests.helpers import randomize
 from tests.quant.makers import EVERYTHING, pictures
 from tests.runtime.makers import small_model, write_compressed_run, write_trained_run
@@ -130,6 +131,18 @@ def test_same_decisions_as_the_reference(tmp_path: Path, images: Tensor, device:
     assert torch.equal(decision.output.cpu().argmax(dim=-1), expected.output.argmax(dim=-1))
     again = model.to(device).run(images[:1].to(device))  # kernels are prepared anew, not on top of each other
     assert torch.equal(again.output, decision.output[:1])
+
+
+def test_recorded_on_a_gpu(tmp_path: Path, images: Tensor, gpu: torch.device) -> None:
+    """Kernels in CUDA graphs: what is measured for the choice of tiles must not be recorded."""
+    folder, _ = write_compressed_run(tmp_path / "run", small_model(), images)
+    model = maqee.load(folder, engine="triton", device=str(gpu))
+    expected = model.run(images.to(gpu))
+    use_cuda_graphs(model.model)
+    for _ in range(2):
+        decision = model.run(images.to(gpu))
+        assert torch.equal(decision.exit, expected.exit)
+        assert torch.equal(decision.output, expected.output)
 
 
 def test_needs_codes(tmp_path: Path, device: torch.device) -> None:

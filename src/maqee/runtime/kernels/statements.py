@@ -16,7 +16,7 @@ def state_rows(x: Tensor, weights: StoredWeights, norm: nn.LayerNorm | None = No
     stored = state_codes(y, grid)
     if weights.columns is None:
         return stored
-    columns = weights.columns.long()
+    columns = weights.columns.long().to(x.device)
     return torch.where(columns >= 0, stored[:, columns.clamp(min=0)], 0)
 
 
