@@ -46,6 +46,10 @@ class KernelLocalHead(LgvitHead):
         self.expand = Linear(expand, following, gelu=True, affine=Affine.of(head.expand_norm))
         self.project = Linear(Affine.of(head.project_norm).behind(project))
 
+    def forward(self, *tokens: Tensor) -> Tensor:
+        """Tokens (batch, tokens, dim) to logits (batch, classes), from the features of every patch."""
+        return self.with_features(tokens[-1])[0]
+
     def transform(self, patches: Tensor) -> Tensor:
         """(batch, n, dim) to the same shape."""
         patches = patches.contiguous()
