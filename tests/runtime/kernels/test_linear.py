@@ -78,3 +78,16 @@ def test_gelu_and_codes(device: torch.device) -> None:
     assert coded.codes.shape == (ROWS, 192)
     assert coded.sums is None
     assert_same_codes(coded.codes.cpu()[:, :OUTPUTS], F.gelu(layer(x)), grid, hair=2e-4)
+
+
+def test_stream_of_another_type(device: torch.device) -> None:
+    """The type of the stream is that of the tensor: sums are made in float32 and rounded to it."""
+    from maqee.runtime.kernels.linear import Linear
+    from maqee.runtime.kernels.rows import RowCoder
+
+    layer, weights = prepared(Case(4, 4, 7), device)
+    x, stream = rows(), torch.randn(ROWS, OUTPUTS).half()
+    added = Linear(weights)(RowCoder(weights)(x.to(device)), stream.to(device))
+    assert isinstance(added, Tensor)
+    assert added.dtype == torch.float16
+    assert torch.allclose(added.cpu(), (stream.float() + layer(x)).half(), rtol=2e-3, atol=1e-3)
