@@ -130,7 +130,7 @@ def test_module_names_occur_once() -> None:
         ("import maqee.cli", ["torch", "transformers", "matplotlib"]),
         ("import maqee.runs", ["torch"]),
         ("import maqee.runtime", ["maqee.training", "maqee.compression", "maqee.evaluation", "maqee.data.readers",
-                                  "maqee.apq.loop", "maqee.apq.thresholds", "maqee.report", "transformers"]),
+                                  "maqee.apq.loop", "maqee.apq.thresholds", "maqee.report", "transformers", "triton"]),
     ],
     ids=["maqee", "apq", "cli", "runs", "runtime"],
 )  # fmt: skip

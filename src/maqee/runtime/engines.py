@@ -52,3 +52,17 @@ def _run_on_codes(model: ReadyModel, device: torch.device) -> ReadyModel:
     model.model.to(device)
     keep_executing(model.compression.quantized)
     return model
+
+
+@engines.register("triton")
+def _run_by_kernels(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """Integer codes on a GPU, by kernels written in Triton."""
+    if model.compression is None:
+        raise MaqeeError("The engine triton runs integer codes, and this model is not compressed: use torch.")
+    require_package("triton", "triton", "triton")
+    from maqee.runtime.kernels.swapping import check_device, use_kernels  # not above: few have it
+
+    check_device(device)
+    model.model.to(device)
+    use_kernels(model.model)
+    return model

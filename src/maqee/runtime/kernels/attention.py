@@ -1,0 +1,173 @@
+"""Attention on codes, for up to 256 tokens: softmax(q k^T / sqrt(d)) v, with probabilities rounded to their grid.
+
+A program holds the keys and values of one head and goes through its queries. Codes less their zero points are whole
+numbers that float16 holds, and float32 adds up their products without rounding, so that sums are those of integers.
+
+Probabilities on a logarithmic grid need no exponential and no logarithm of their own: a score counted in octaves is,
+but for a constant of its row, the exponent already. What a code stands for is a power of two, or one times sqrt(2): the
+bits of the first kind and those of the second make two products, as in `maqee.quant.terms`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from maqee.quant.grids import SQRT2, Grid, LogSqrt2Grid, TwinGrid, UniformGrid
+from maqee.runtime.kernels.passing import Coded, Target
+from maqee.runtime.kernels.rounding import round_steps
+from maqee.runtime.kernels.stored import StoredGrid
+from maqee.runtime.kernels.tuning import Config, processors, tuned
+
+MOST_TOKENS = 256
+MOST_WIDTH = 128  # of a head
+LOG, UNIFORM, TWIN = 0, 1, 2
+LAST_CODE = 60  # powers from here on, below 2^-30 of the first, are lost in float32 sums anyway
+HALF_BIAS = 15  # of float16's exponent
+
+
+@triton.jit
+def _numbers(codes, there, rest):  # type: ignore[no-untyped-def]
+    """Stored codes less what is left of the zero point, in float16."""
+    return tl.load(codes, mask=there, other=0).to(tl.float16) - tl.full((1, 1), rest, tl.float16)
+
+
+@triton.jit
+def _attention(  # type: ignore[no-untyped-def]
+    qkv, out, out_sums, heads, q_rest, k_rest, v_rest, octaves, p_first, p_second, p_low, p_high,
+    step, second_step, low, high, offset,
+    KIND: tl.constexpr, TOKENS: tl.constexpr, HEAD: tl.constexpr, QKV_WIDTH: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    CODES: tl.constexpr, OUT_SUMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    image, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    i, j, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
+    start = qkv + (image * TOKENS).to(tl.int64) * QKV_WIDTH + head * HEAD
+    there = (j < TOKENS)[:, None] & (d < HEAD)[None, :]
+    place = j[:, None] * QKV_WIDTH + d[None, :]
+    k = _numbers(start + heads * HEAD + place, there, k_rest)  # (tokens, d)
+    v = _numbers(start + 2 * heads * HEAD + place, there, v_rest)
+    seen = (j < TOKENS)[None, :]
+    block = tl.program_id(1)
+    while block * BLOCK_M < TOKENS:
+        row = block * BLOCK_M + i
+        inside = (row < TOKENS)[:, None] & (d < HEAD)[None, :]
+        q = _numbers(start + (row[:, None] * QKV_WIDTH + d[None, :]), inside, q_rest)
+        if HEAD < BLOCK_D:  # what k has there must not count
+            q = tl.where((d < HEAD)[None, :], q, 0.0)
+        scores = tl.where(seen, tl.dot(q, k.T), float("-inf"))  # (queries, TOKENS), whole numbers
+        top = tl.max(scores, axis=1) * octaves
+        shares = tl.exp2(scores * octaves - top[:, None])
+        total = tl.sum(shares, axis=1)
+        if KIND == 0:  # the code is round(-2 log2(p / scale)), p_first is 2 log2(scale); rounded is p_high - code
+            constant = p_high - p_first - 2.0 * (top + tl.log2(total))
+            turned = round_steps(scores * (2.0 * octaves) + constant[:, None], p_low, p_high)
+            bits = (turned << 9) & 0x7C00  # half of it as the exponent of a float16: a power of two, or 0 for 1
+            even = (turned & 1) != 0  # p_high is odd
+            one = tl.where(even, bits, 0).to(tl.int16).to(tl.float16, bitcast=True)
+            other = tl.where(even, 0, bits).to(tl.int16).to(tl.float16, bitcast=True)
+            y = tl.dot(one, v) * step + tl.dot(other, v) * second_step
+        elif KIND == 1:  # p_first is 1 / scale
+            steps = round_steps(shares * (p_first / total)[:, None], p_low, p_high)
+            y = tl.dot(tl.where(seen, steps, 0).to(tl.float16), v) * step
+        else:  # p_first is the fine step, p_second the coarse one
+            p = shares * (1.0 / total)[:, None]
+            fine = round_steps(p / p_first, 0.0, p_high).to(tl.float32)
+            coarse = round_steps(p / p_second, 0.0, p_high).to(tl.float32)
+            nearer = tl.abs(fine * p_first - p) <= tl.abs(coarse * p_second - p)
+            y = tl.dot(tl.where(nearer, fine, 0.0).to(tl.float16), v) * step
+            y += tl.dot(tl.where(nearer, 0.0, coarse).to(tl.float16), v) * second_step
+        to = out + (image * TOKENS).to(tl.int64) * OUT_WIDTH + head * HEAD + (row[:, None] * OUT_WIDTH + d[None, :])
+        if CODES:
+            codes = round_steps(y, low, high) + offset
+            tl.store(to, codes.to(tl.int8), mask=inside)
+            if OUT_SUMS:
+                part = tl.sum(tl.where((d < HEAD)[None, :], codes, 0), axis=1)
+                tl.atomic_add(out_sums + image * TOKENS + row, part, mask=row < TOKENS)
+        else:
+            tl.store(to, y, mask=inside)
+        block += tl.num_programs(1)
+
+
+class Probabilities(NamedTuple):
+    """The grid of probabilities as the kernel wants it; see there."""
+
+    kind: int
+    first: float
+    second: float
+    low: float
+    high: float
+    step: float
+    second_step: float
+
+    @classmethod
+    def of(cls, grid: Grid) -> Probabilities | None:
+        """None where the kernel does not know such a grid."""
+        if isinstance(grid, LogSqrt2Grid):
+            scale, last = float(grid.scale), min(grid.none, LAST_CODE)  # even; last + 1 - code is what is rounded
+            step = scale * 2.0 ** (HALF_BIAS - last // 2)
+            return cls(LOG, 2 * math.log2(scale), 0.0, 1.0, float(last + 1), step, step * SQRT2 / 2)
+        if isinstance(grid, TwinGrid) and not grid.signed:
+            fine, coarse = float(grid.fine), float(grid.coarse)
+            return cls(TWIN, fine, coarse, 0.0, float(grid.levels - 1), fine, coarse)
+        stored = StoredGrid.of(grid) if isinstance(grid, UniformGrid) else None
+        if stored is None or stored.largest > 2048:  # the whole numbers that float16 has
+            return None
+        return cls(UNIFORM, 1 / stored.scale, 0.0, float(stored.low), float(stored.high), stored.scale, 0.0)
+
+
+class CodedAttend:
+    """Attention that can be called.
+
+    Args:
+        operands: grids of q, k and v.
+        p: of the probabilities.
+        heads: how many.
+        head_width: d.
+        target: the codes to put out; None is float.
+    """
+
+    def __init__(
+        self, operands: list[StoredGrid], p: Probabilities, heads: int, head_width: int, target: Target | None
+    ) -> None:
+        self.operands, self.p, self.heads, self.head_width, self.target = operands, p, heads, head_width, target
+
+    def __call__(self, qkv: Coded, images: int) -> Tensor | Coded:
+        """Codes (images * tokens, 3 * heads * d) to mixed values (images * tokens, heads * d) or their codes."""
+        (q, k, v), p, target = self.operands, self.p, self.target
+        rows, device = qkv.codes.shape[0], qkv.codes.device
+        tokens, dim = rows // images, self.heads * self.head_width
+        unit, low, high, offset, sums = 1.0, 0.0, 0.0, 0, None
+        if target is None:
+            out = torch.empty(rows, dim, device=device)
+        else:
+            (grid,) = target.grids
+            unit, low, high, offset = grid.scale, float(grid.low), float(grid.high), grid.rest
+            out = torch.empty(rows, target.width, device=device, dtype=torch.int8)
+            sums = torch.empty(1, rows, device=device, dtype=torch.int32) if target.sums else None
+        octaves = q.scale * k.scale * self.head_width**-0.5 * math.log2(math.e)
+
+        def launch(config: Config) -> None:
+            if sums is not None:
+                sums.zero_()
+            blocks = -(-tokens // config.block_m)
+            shared = blocks if images * self.heads < 2 * processors(device) else 1  # few heads: share their queries out
+            _attention[(images * self.heads, shared)](
+                qkv.codes, out, out if sums is None else sums, self.heads,
+                float(q.rest), float(k.rest), float(v.rest), octaves, p.first, p.second, p.low, p.high,
+                p.step * v.scale / unit, p.second_step * v.scale / unit, low, high, offset,
+                KIND=p.kind, TOKENS=tokens, HEAD=self.head_width, QKV_WIDTH=qkv.codes.shape[1], OUT_WIDTH=out.shape[1],
+                CODES=target is not None, OUT_SUMS=sums is not None, BLOCK_M=config.block_m,
+                BLOCK_N=max(16, triton.next_power_of_2(tokens)),
+                BLOCK_D=max(16, triton.next_power_of_2(self.head_width)),
+                num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
+            )  # fmt: skip
+
+        key = f"attention {p.kind} {self.heads} {self.head_width} {tokens} {target is None} {sums is None}"
+        sizes = [(64, 4, 2), (64, 4, 3), (64, 8, 2), (128, 8, 1), (32, 4, 3), (16, 4, 4)]
+        tuned(key, [Config(block, 0, 0, warps, 1, most) for block, warps, most in sizes], launch, device, images)
+        return out if target is None else Coded(out, sums)

@@ -1,0 +1,226 @@
+"""A linear layer on codes: int8 products, int32 sums; scales, bias and what follows in the same kernel.
+
+What follows is one of: nothing (float); the stream is added to; codes of the next operand; GELU and codes. A grid of
+programs stays on the GPU and takes tile after tile, so that one program's ending overlaps with another one's products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from maqee.runtime.kernels.passing import Affine, Coded, Target
+from maqee.runtime.kernels.rounding import gelu, round_steps, sums_to_float
+from maqee.runtime.kernels.stored import StoredWeights
+from maqee.runtime.kernels.tuning import Config, processors, tuned
+
+
+@triton.jit
+def _products(left, weights, acc, first_m, first_n, FIRST: tl.constexpr, LAST: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums of products of the columns FIRST to LAST, added to `acc`."""
+    for k in range(FIRST, LAST, BLOCK_K):
+        acc = tl.dot(left.load([first_m, k]), weights.load([first_n, k]).T, acc, out_dtype=tl.int32)
+    return acc
+
+
+@triton.jit
+def _halves(x, M: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The left and the right half of a tile (M, N)."""
+    return tl.split(tl.permute(tl.reshape(x, (M, 2, N // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def _linear(  # type: ignore[no-untyped-def]
+    left, weights, out, stream, scale, bias, correction, rests, sums, low, high, offset, out_sums, factor, summand,
+    rows, outputs, out_width, inverse,
+    SPLIT: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, GRIDS: tl.constexpr, SHARE: tl.constexpr,
+    SMALL: tl.constexpr, SHORT: tl.constexpr, CORRECTED: tl.constexpr, RESTS: tl.constexpr,
+    GELU: tl.constexpr, AFFINE: tl.constexpr, CODES: tl.constexpr, STREAM: tl.constexpr, OUT_SUMS: tl.constexpr,
+    COMPILED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    tiles_n = tl.cdiv(outputs, BLOCK_N)
+    tiles = tl.cdiv(rows, BLOCK_M) * tiles_n
+    tile = tl.program_id(0)
+    while tile < tiles:
+        first_m = (tile // tiles_n) * BLOCK_M
+        first_n = (tile % tiles_n) * BLOCK_N
+        m = first_m + tl.arange(0, BLOCK_M)
+        n = first_n + tl.arange(0, BLOCK_N)
+        nothing = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
+        if SPLIT < WIDTH:  # the second group first: it is the smaller one, and waits for the other
+            acc = _products(left, weights, nothing, first_m, first_n, SPLIT, WIDTH, BLOCK_K)
+            if RESTS:
+                acc -= tl.load(sums + rows + m, mask=m < rows, other=0)[:, None] * tl.load(rests + PADDED + n)[None, :]
+            if SHORT:  # two sums of 16 bits wait in one register
+                even, odd = tl.split(tl.reshape(acc, (BLOCK_M, BLOCK_N // 2, 2)))
+                waiting = (even & 0xFFFF) | (odd << 16)
+                if COMPILED:  # or else the compiler sees through this and keeps both
+                    waiting = tl.inline_asm_elementwise(
+                        "mov.b32 $0, $1;", "=r,r", [waiting], dtype=tl.int32, is_pure=False, pack=1
+                    )
+            else:
+                waiting = acc
+        acc = _products(left, weights, nothing, first_m, first_n, 0, SPLIT, BLOCK_K)
+        if RESTS:
+            acc -= tl.load(sums + m, mask=m < rows, other=0)[:, None] * tl.load(rests + n)[None, :]
+        y = sums_to_float(acc, correction + n, CORRECTED, SMALL) * tl.load(scale + n)[None, :]
+        if SPLIT < WIDTH:
+            if SHORT:
+                acc = tl.reshape(tl.join((waiting << 16) >> 16, waiting >> 16), (BLOCK_M, BLOCK_N))
+            else:
+                acc = waiting
+            other = n + PADDED  # the second group's row of every table
+            y += sums_to_float(acc, correction + other, CORRECTED, SMALL) * tl.load(scale + other)[None, :]
+        y += tl.load(bias + n)[None, :]
+        if GELU:
+            y = gelu(y)
+            if AFFINE:
+                y = y * tl.load(factor + n)[None, :] + tl.load(summand + n)[None, :]
+            else:
+                y = y * inverse
+        if CODES:
+            if GRIDS == 1 or SHARE % BLOCK_N == 0:  # a tile lies within one grid
+                grid = first_n // SHARE
+            else:
+                grid = tl.minimum(n // SHARE, GRIDS - 1)[None, :]
+            codes = round_steps(y, tl.load(low + grid), tl.load(high + grid)) + tl.load(offset + grid)
+            out.store([first_m, first_n], codes.to(tl.int8))
+            if OUT_SUMS:
+                tl.atomic_add(out_sums + m, tl.sum(tl.where(n[None, :] < outputs, codes, 0), axis=1), mask=m < rows)
+        else:
+            half: tl.constexpr = BLOCK_N // 2
+            start = first_m.to(tl.int64) * out_width + first_n
+            place = tl.arange(0, BLOCK_M)[:, None] * out_width + tl.arange(0, half)[None, :]
+            column = first_n + tl.arange(0, half)
+            parts = _halves(y, BLOCK_M, BLOCK_N)  # one after the other: both with the stream do not fit into registers
+            for side in tl.static_range(2):
+                inside = (m < rows)[:, None] & (column + side * half < outputs)[None, :]
+                here = start + side * half + place
+                part = parts[side]
+                if STREAM:
+                    part += tl.load(stream + here, mask=inside, other=0.0).to(tl.float32)
+                tl.store(out + here, part.to(out.dtype.element_ty), mask=inside)
+        tile += tl.num_programs(0)
+
+
+class Linear:
+    """A prepared layer that can be called.
+
+    Args:
+        weights: the layer.
+        target: the codes to put out; None is float.
+        gelu: whether GELU comes before the codes.
+        affine: what comes between GELU and codes.
+    """
+
+    def __init__(
+        self,
+        weights: StoredWeights,
+        target: Target | None = None,
+        gelu: bool = False,
+        affine: Affine | None = None,
+    ) -> None:
+        self.weights, self.target, self.gelu, self.affine = weights, target, gelu, None
+        if affine is not None and target is not None:
+            self.affine = affine.in_units_of(target.grids[0]).padded(weights.bias.shape[0])
+        self.inverse = 1.0
+        grids = target.grids if target is not None else [weights.grid]  # without codes, bounds are not read
+        if target is not None and gelu:
+            self.inverse = 1 / grids[0].scale
+        elif target is not None:
+            self.weights = weights.in_units_of(grids)
+        like = weights.bias
+        self.bounds = (
+            like.new_tensor([grid.low for grid in grids]),
+            like.new_tensor([grid.high for grid in grids]),
+            torch.tensor([grid.rest for grid in grids], device=like.device, dtype=torch.int32),
+        )
+
+    def __call__(self, coded: Coded, stream: Tensor | None = None) -> Tensor | Coded:
+        """Codes of rows to float (rows, outputs), to the stream plus that, or to codes."""
+        weights, target = self.weights, self.target
+        rows, device = coded.codes.shape[0], coded.codes.device
+        sums: Tensor | None = None
+        if target is None:
+            out = torch.empty(
+                rows, weights.outputs, device=device, dtype=torch.float32 if stream is None else stream.dtype
+            )
+        else:
+            out = torch.empty(rows, target.width, device=device, dtype=torch.int8)
+            sums = torch.empty(1, rows, device=device, dtype=torch.int32) if target.sums else None
+        low, high, offset = self.bounds
+        # What is None is not read; the kernel still wants an address.
+        tables = (
+            weights.correction,
+            weights.rests,
+            coded.sums,
+            low,
+            high,
+            offset,
+            sums,
+            *(self.affine or (None, None)),
+        )
+
+        def launch(config: Config) -> None:
+            if sums is not None:
+                sums.zero_()
+            tiles = -(-rows // config.block_m) * -(-weights.outputs // config.block_n)
+            _linear[(min(tiles, processors(device) * config.programs),)](
+                TensorDescriptor.from_tensor(coded.codes, [config.block_m, config.block_k]),
+                TensorDescriptor.from_tensor(weights.codes, [config.block_n, config.block_k]),
+                out if target is None else _tiles(out, weights.outputs, config), out if stream is None else stream,
+                weights.scale, weights.bias, *(offset if table is None else table for table in tables), rows,
+                weights.outputs, out.shape[1], self.inverse,
+                SPLIT=weights.split, WIDTH=weights.width, PADDED=weights.bias.shape[0], GRIDS=len(low),
+                SHARE=weights.outputs // len(low), SMALL=weights.small, SHORT=weights.short,
+                CORRECTED=weights.corrected, RESTS=weights.rests is not None, GELU=self.gelu,
+                AFFINE=self.affine is not None, CODES=target is not None, STREAM=stream is not None,
+                OUT_SUMS=sums is not None, COMPILED=device.type != "cpu",
+                BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k,
+                num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
+            )  # fmt: skip
+
+        tuned(self._key(stream), candidates(weights), launch, device, rows)
+        return out if target is None else Coded(out, sums)
+
+    def _key(self, stream: Tensor | None) -> str:
+        """What the best tile depends on; the rows are added by whoever measures."""
+        weights = self.weights
+        ending = "codes" if self.target is not None else "float" if stream is None else "stream"
+        parts = "linear", weights.outputs, weights.split, weights.width, ending, self.gelu, self.affine is not None
+        return " ".join(map(str, (*parts, weights.small, weights.rests is not None)))
+
+
+def _tiles(out: Tensor, outputs: int, config: Config) -> Any:
+    """Codes of the outputs, without the padding of their rows, for whole tiles to be written to."""
+    return TensorDescriptor(out, [out.shape[0], outputs], [out.shape[1], 1], [config.block_m, config.block_n])
+
+
+def candidates(weights: StoredWeights) -> list[Config]:
+    """Tiles to choose from. Two groups keep two sums, so that each thread must hold less of them."""
+    if weights.groups == 1:
+        long = 128 if weights.width % 128 == 0 else 64
+        wide = [Config(128, 256, long, warps=8, stages=3, programs=1)] if weights.bias.shape[0] % 256 == 0 else []
+        return [
+            Config(128, 128, long, warps=4, stages=3, programs=2),
+            Config(128, 128, 64, warps=4, stages=4, programs=2),
+            Config(128, 128, long, warps=8, stages=3, programs=2),
+            *wide,
+            Config(64, 128, long, warps=4, stages=3, programs=3),
+            Config(32, 64, long, warps=4, stages=4, programs=4),
+        ]
+    return [
+        Config(128, 128, 64, warps=8, stages=4, programs=2),
+        Config(128, 128, 64, warps=4, stages=4, programs=2),
+        Config(128, 128, 64, warps=8, stages=4, programs=1),
+        Config(128, 64, 64, warps=4, stages=4, programs=3),
+        Config(128, 64, 64, warps=4, stages=4, programs=2),
+        Config(64, 128, 64, warps=4, stages=4, programs=3),
+        Config(32, 64, 64, warps=4, stages=4, programs=4),
+    ]
