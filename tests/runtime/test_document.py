@@ -1,4 +1,4 @@
-"""The document about predicting: its code runs and its commands work."""
+"""The documents about predicting and about streams: their code runs and their commands work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.helpers import invoke
 from tests.runtime import makers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "predict.md"
+STREAMS = DOCUMENT.with_name("streams.md")
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +44,21 @@ def test_the_commands_work() -> None:
         result = invoke(*shlex.split(command, comments=True), "--device", "cpu")
         assert result.exit_code == 0, (command, result.exception)
         assert "pictures/cat.jpg" in result.stdout
+
+
+def test_the_streams_run(capsys: pytest.CaptureFixture[str]) -> None:
+    [snippet] = re.findall(r"```python\n(.*?)```", STREAMS.read_text(), flags=re.DOTALL)
+    exec(compile(snippet, STREAMS.name, "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["pictures/cat.jpg", "pictures/dog.jpg"]
+    assert len(lines) == 2 + 20
+
+
+def test_the_commands_of_streams_are_understood() -> None:
+    """They take minutes on presets; here a file in the place of the results' folder stops them behind the parsing."""
+    commands = re.findall(r"^    maqee (bench stream .*)$", STREAMS.read_text(), flags=re.MULTILINE)
+    assert len(commands) == 2
+    Path("file").touch()
+    for command in commands:
+        result = invoke(*shlex.split(command, comments=True), "--out", "file/out.json")
+        assert "Cannot write" in str(result.exception), command
