@@ -194,7 +194,7 @@ class Linear:
         weights = self.weights
         ending = "codes" if self.target is not None else "float" if stream is None else "stream"
         parts = "linear", weights.outputs, weights.split, weights.width, ending, self.gelu, self.affine is not None
-        return " ".join(map(str, (*parts, weights.small, weights.rests is not None)))
+        return " ".join(map(str, (*parts, weights.small, weights.short, weights.rests is not None)))
 
 
 def _tiles(out: Tensor, outputs: int, config: Config) -> Any:

@@ -1,0 +1,52 @@
+"""Kernels compile for a GPU that is not there: the interpreter takes what the compiler would refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import run_python
+
+HEADER = """
+import os
+os.environ.pop("TRITON_INTERPRET", None)
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+def ptx(kernel, types, constants, warps):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in names}
+    places = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs={})
+    options = {"num_warps": warps, "num_stages": 3}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+"""
+LINEAR = """
+from maqee.runtime.kernels.linear import _linear
+
+types = {name: "*i32" for name in ("correction", "rests", "sums", "offset", "out_sums")}
+types |= {name: "i32" for name in ("rows", "outputs", "out_width")} | {"inverse": "fp32"}
+types |= {"left": "tensordesc<i8[128,64]>", "weights": "tensordesc<i8[128,64]>", "out": "tensordesc<i8[128,128]>"}
+flags = ("SMALL", "SHORT", "CORRECTED", "GELU", "CODES", "COMPILED")
+constants = {name: name in flags for name in (*flags, "RESTS", "AFFINE", "STREAM", "OUT_SUMS")}
+constants |= dict(SPLIT=128, WIDTH=192, PADDED=128, GRIDS=1, SHARE=128, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64)
+assert "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8" in ptx(_linear, types, constants, 8)
+"""
+ATTENTION = """
+from maqee.runtime.kernels.attention import _attention
+
+types = {"qkv": "*i8", "out": "*i8", "out_sums": "*i32", "heads": "i32", "offset": "i32"}
+rest = "q_rest k_rest v_rest octaves p_first p_second p_low p_high step second_step low high"
+types |= {name: "fp32" for name in rest.split()}
+constants = dict(KIND=0, TOKENS=50, HEAD=64, QKV_WIDTH=576, OUT_WIDTH=192, CODES=True, OUT_SUMS=False)
+constants |= dict(BLOCK_M=64, BLOCK_N=64, BLOCK_D=64)
+assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, types, constants, 4)
+"""
+
+
+@pytest.mark.process
+def test_compile_to_products_in_tensor_cores(device: object, tmp_path: Path) -> None:
+    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{ATTENTION}")
