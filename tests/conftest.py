@@ -13,6 +13,8 @@ from maqee.processor import check_reduced_precision
 
 check_reduced_precision("bf16", torch.device("cpu"))  # tests share processes: before the first product of any of them
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach the network
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: its own functions are wrapped at that moment
 settings.register_profile("maqee", deadline=None, derandomize=True)
 settings.load_profile("maqee")
 

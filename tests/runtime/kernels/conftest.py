@@ -1,14 +1,9 @@
-"""Kernels run compiled where there is a GPU, and in Triton's interpreter elsewhere."""
+"""Kernels run compiled where there is a GPU, and in Triton's interpreter elsewhere (the conftest above sees to it)."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before the first kernel is defined
 
 
 @pytest.fixture(scope="session")
