@@ -52,3 +52,14 @@ def _run_on_codes(model: ReadyModel, device: torch.device) -> ReadyModel:
     model.model.to(device)
     keep_executing(model.compression.quantized)
     return model
+
+
+@engines.register("onnxruntime")
+def _run_by_onnxruntime(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """ONNX Runtime on the CPU: products of bytes with 32-bit sums; see `maqee.runtime.export`."""
+    for package in ("onnx", "onnxruntime"):
+        require_package(package, "onnxruntime", "onnx")
+    from maqee.runtime.onnx_sessions import start_session
+    from maqee.runtime.outside import run_outside
+
+    return run_outside(model, device, "onnxruntime", start_session)
