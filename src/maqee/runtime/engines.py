@@ -62,4 +62,15 @@ def _run_by_onnxruntime(model: ReadyModel, device: torch.device) -> ReadyModel:
     from maqee.runtime.onnx_sessions import start_session
     from maqee.runtime.outside import run_outside
 
-    return run_outside(model, device, "onnxruntime", start_session)
+    return run_outside(model, device, "onnxruntime", start_session, packed=True)
+
+
+@engines.register("openvino")
+def _run_by_openvino(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """OpenVINO on the CPU, from the same graphs as ONNX Runtime."""
+    for package in ("onnx", "openvino"):
+        require_package(package, "openvino", "openvino")
+    from maqee.runtime.openvino_models import start_model
+    from maqee.runtime.outside import run_outside
+
+    return run_outside(model, device, "openvino", start_model, packed=False)

@@ -47,7 +47,7 @@ class OutsideSegment:
         self.confidence = confidence
 
 
-def run_outside(model: ReadyModel, device: torch.device, engine: str, start: Start) -> ReadyModel:
+def run_outside(model: ReadyModel, device: torch.device, engine: str, start: Start, packed: bool) -> ReadyModel:
     """Let another program run the segments of a model, in place.
 
     Args:
@@ -55,6 +55,7 @@ def run_outside(model: ReadyModel, device: torch.device, engine: str, start: Sta
         device: must be the CPU.
         engine: its name, for errors.
         start: makes a graph ready to run.
+        packed: whether it puts packed weights together; see `GraphWriter`.
     """
     from maqee.runtime.export.segment_files import segment_graphs
 
@@ -63,7 +64,7 @@ def run_outside(model: ReadyModel, device: torch.device, engine: str, start: Sta
     network = model.model.to(device)
     if not all(isinstance(segment, OutsideSegment) for segment in network.segments):
         network.segments = [
-            OutsideSegment(start(found.model), found.reads, found.keeps) for found in segment_graphs(network)
+            OutsideSegment(start(found.model), found.reads, found.keeps) for found in segment_graphs(network, packed)
         ]
     return model
 

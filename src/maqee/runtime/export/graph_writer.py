@@ -21,9 +21,15 @@ FLOAT, UINT8, INT8, INT32 = (
 
 
 class GraphWriter:
-    """Collects nodes and constants, and puts them together at the end."""
+    """Collects nodes and constants, and puts them together at the end.
 
-    def __init__(self) -> None:
+    Args:
+        packed: store weights with no more bits than their codes have; else in bytes, for engines that do not put them
+            together rightly.
+    """
+
+    def __init__(self, packed: bool = True) -> None:
+        self.packed = packed
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[tuple[str, tuple[int, ...], bytes], onnx.TensorProto] = {}
         self.inputs: list[onnx.ValueInfoProto] = []

@@ -23,18 +23,21 @@ RunGraph = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], list[np.ndarray
 
 
 @torch.no_grad()
-def check_layers(quantized: QuantizedModel, images: Tensor, run: RunGraph) -> dict[str, float]:
+def check_layers(
+    quantized: QuantizedModel, images: Tensor, run: RunGraph, packed: bool = True
+) -> dict[str, float]:
     """Largest difference of every layer and attention product, relative to the largest output.
 
     Args:
         quantized: a model on the CPU.
         images: (n, channels, height, width), normalised.
         run: a graph on its inputs, on the engine in question.
+        packed: whether weights are stored with no more bits than they need; see `GraphWriter`.
     """
     found: dict[str, float] = {}
 
     def note(name: str, wanted: Tensor, write: Callable[..., str], **inputs: Tensor) -> None:
-        graph = GraphWriter()
+        graph = GraphWriter(packed)
         names = [graph.add_input(key, ["batch", *value.shape[1:]]) for key, value in inputs.items()]
         graph.add_output("y", write(graph, *names), ["batch", *wanted.shape[1:]])
         (got,) = run(graph.model(name), {key: value.numpy() for key, value in inputs.items()})

@@ -147,10 +147,8 @@ def _convolution(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str)
         y = _convolve(graph, conv, rounded, weight)
     else:
         coded = write_codes(graph, x, place)._replace(scale=1.0)
-        ones, zero = np.ones(state.shape[0], np.float32), state.zero[:, 0].numpy().astype(np.int64)
-        weight = write_float_weights(graph, StoredWeights(state.codes.numpy().T, state.bits, ones, zero))
-        weight = graph.node("Transpose", weight, perm=[1, 0])
-        weight = graph.node("Reshape", weight, graph.integers(*conv.weight.shape))
+        whole = state.codes.float() - state.zero[:, :1]  # a few numbers, beside those of linear layers
+        weight = graph.constant(whole.view_as(conv.weight).numpy())
         y = _convolve(graph, conv, write_values(graph, coded), weight)
         step = np.float32(place.scale) * state.scale[:, 0].numpy()
         y = graph.node("Mul", y, graph.constant(step[:, None, None]))

@@ -34,8 +34,13 @@ class SegmentGraph(NamedTuple):
 
 
 @torch.no_grad()
-def segment_graphs(model: EarlyExitModel) -> Iterator[SegmentGraph]:
-    """Every segment in its order, as it runs by torch; the model is on the CPU and stays as it is."""
+def segment_graphs(model: EarlyExitModel, packed: bool = True) -> Iterator[SegmentGraph]:
+    """Every segment in its order, as it runs by torch; the model is on the CPU and stays as it is.
+
+    Args:
+        model: the network, compressed or not.
+        packed: whether weights are stored with no more bits than they need; see `GraphWriter`.
+    """
     config = model.backbone.config
     x = torch.zeros(EXAMPLE, config.channels, *config.image_size)
     available: dict[int, Tensor] = {}
@@ -46,6 +51,6 @@ def segment_graphs(model: EarlyExitModel) -> Iterator[SegmentGraph]:
             found = segment(x, available)
             reads = tuple(block for block in (segment.head.reads if segment.head else ()) if block in available)
             kept = {block: available[block] for block in dict.fromkeys(reads)}
-            graph = write_segment(segment, x, kept, found, coded, f"to block {segment.last}")
+            graph = write_segment(segment, x, kept, found, coded, f"to block {segment.last}", packed)
             yield SegmentGraph(segment.last, tuple(kept), tuple(found.kept), graph)
             x, available = found.x, {**available, **found.kept}

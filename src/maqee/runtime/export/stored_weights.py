@@ -61,8 +61,10 @@ def write_weights(graph: GraphWriter, weights: StoredWeights, largest_input: int
     offset = weights.codes.astype(np.int64) - weights.zero
     if not fits_signed(offset, largest_input) and not fits_unsigned(weights.zero):
         return write_float_weights(graph, weights)
-    codes, scale = _write_codes(graph, weights), graph.constant(weights.scale.astype(np.float32))
-    zero = graph.constant(_smallest(weights.zero))
+    scale = graph.constant(weights.scale.astype(np.float32))
+    if fits_signed(offset, largest_input) and not graph.packed:
+        return graph.node("DequantizeLinear", graph.constant(offset.astype(np.int8)), scale, axis=1)
+    codes, zero = _write_codes(graph, weights), graph.constant(_smallest(weights.zero))
     if not fits_signed(offset, largest_input):
         return graph.node("DequantizeLinear", codes, scale, zero, axis=1)
     whole = graph.node("Sub", graph.node("Cast", codes, to=INT32), graph.node("Cast", zero, to=INT32))
@@ -92,6 +94,8 @@ def fits_unsigned(zero: np.ndarray) -> bool:
 
 def _write_codes(graph: GraphWriter, weights: StoredWeights) -> str:
     """(in, out) unsigned bytes."""
+    if not graph.packed:
+        return graph.constant(weights.codes.astype(np.uint8))
     shift, joined = 0, ""
     for width in planes(weights.bits):
         part = (weights.codes >> shift) & (2**width - 1)

@@ -33,7 +33,13 @@ class _Road(nn.Module):
 
 
 def write_segment(
-    segment: Segment, x: Tensor, kept: Kept, found: SegmentOutput, coded: Mapping[str, Quantized], name: str
+    segment: Segment,
+    x: Tensor,
+    kept: Kept,
+    found: SegmentOutput,
+    coded: Mapping[str, Quantized],
+    name: str,
+    packed: bool = True,
 ) -> onnx.ModelProto:
     """A segment's file.
 
@@ -44,6 +50,7 @@ def write_segment(
         found: what the segment makes of these, for the shapes and names of its outputs.
         coded: quantized layers by the names on their marks.
         name: of the graph.
+        packed: whether weights are stored with no more bits than they need; see `GraphWriter`.
     """
     batch = torch.export.Dim("batch")
     each: Any = {0: batch}
@@ -52,7 +59,7 @@ def write_segment(
         program = torch.export.export(
             _Road(segment, list(kept)).eval(), (x, *kept.values()), dynamic_shapes=shapes, strict=False
         )
-    graph = GraphWriter()
+    graph = GraphWriter(packed)
     inputs = [graph.add_input(*_described("images" if segment.first == 1 else "tokens", x))]
     inputs += [graph.add_input(*_described(f"block_{block}", tokens)) for block, tokens in kept.items()]
     outputs = TracedGraph(graph, coded).write(program, inputs)
