@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from maqee.runtime import ReadyModel as ReadyModel
     from maqee.runtime import load as load
     from maqee.runtime import predict as predict
+    from maqee.runtime.export.exported import Export as Export
+    from maqee.runtime.export.exported import export as export
     from maqee.training import Recipe as Recipe
     from maqee.training import Training as Training
     from maqee.training import read_recipe as read_recipe
@@ -90,6 +92,7 @@ else:
             "EarlyExitModel": "maqee.exits",
             "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
+            "Export": "maqee.runtime.export.exported",
             "FrontierEvaluation": "maqee.evaluation.frontier_plans",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
@@ -127,6 +130,7 @@ else:
             "diagnose": "maqee.evaluation.diagnose",
             "envelope": "maqee.compression.envelope",
             "evaluate": "maqee.evaluation",
+            "export": "maqee.runtime.export.exported",
             "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",
             "load_backbone": "maqee.models",

@@ -24,6 +24,7 @@ from maqee.cli import (
     envelope,
     evaluate,
     exits,
+    export,
     list_,
     predict,
     quantize,
@@ -73,6 +74,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
 app.command("envelope")(envelope.envelope)
 app.command("predict")(predict.predict)
+app.command("export")(export.export)
 app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)

@@ -56,9 +56,7 @@ class GraphWriter:
         flat = codes.astype(np.uint8).reshape(-1)
         padded = np.append(flat, np.zeros(flat.size % 2, np.uint8))
         data = (padded[0::2] | (padded[1::2] << 4)).tobytes()
-        return self._keep(
-            onnx.TensorProto(dims=codes.shape, data_type=onnx.TensorProto.UINT4, raw_data=data)
-        )
+        return self._keep(onnx.TensorProto(dims=codes.shape, data_type=onnx.TensorProto.UINT4, raw_data=data))
 
     def floats(self, *numbers: float) -> list[str]:
         """Single numbers in float32."""

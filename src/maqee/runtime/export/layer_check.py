@@ -23,9 +23,7 @@ RunGraph = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], list[np.ndarray
 
 
 @torch.no_grad()
-def check_layers(
-    quantized: QuantizedModel, images: Tensor, run: RunGraph, packed: bool = True
-) -> dict[str, float]:
+def check_layers(quantized: QuantizedModel, images: Tensor, run: RunGraph, packed: bool = True) -> dict[str, float]:
     """Largest difference of every layer and attention product, relative to the largest output.
 
     Args:
@@ -54,8 +52,8 @@ def check_layers(
         q, k, v, *rest = inputs
         width = q.shape[-1]
         scores, p = attend.scores(q, k), attend.probabilities(q, k, *rest)
-        note(f"{attend.name} q x k", scores, lambda graph, *x: write_scores(graph, attend, *x, width), q=q, k=k)
-        note(f"{attend.name} p x v", output, lambda graph, *x: write_mix(graph, attend, *x), p=p, v=v)
+        note(f"{attend.name} q x k", scores, lambda graph, q, k: write_scores(graph, attend, q, k, width), q=q, k=k)
+        note(f"{attend.name} p x v", output, lambda graph, p, v: write_mix(graph, attend, p, v), p=p, v=v)
 
     hooks = [layer.register_forward_hook(on_layer) for layer in quantized.layers.values()]
     hooks += [attend.register_forward_hook(on_attend) for attend in quantized.attends.values()]

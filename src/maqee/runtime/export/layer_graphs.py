@@ -1,9 +1,9 @@
 """Quantized layers and attention products as ONNX graphs.
 
-Where both operands are bytes, the product is a MatMul between two DequantizeLinear, which engines make from the bytes with
-32-bit sums. A grid of two regions and weights of two groups are two such products. Convolutions with a kernel larger
-than their stride multiply whole numbers in floating point, which is exact; whatever has no bytes multiplies the numbers
-that the codes stand for.
+Where both operands are bytes, the product is a MatMul between two DequantizeLinear, which engines make from the bytes
+with 32-bit sums. A grid of two regions and weights of two groups are two such products. Convolutions with a kernel
+larger than their stride multiply whole numbers in floating point, which is exact; whatever has no bytes multiplies the
+numbers that the codes stand for.
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ def write_scores(graph: GraphWriter, attend: QuantAttend, q: str, k: str, width:
     grids = _grids(attend)
     both = _are_bytes(grids, "q", "k")
     scaled = _operand(graph, q, grids.get("q"), both, factor=1 / math.sqrt(width))
-    return graph.node("MatMul", scaled, _operand(graph, graph.node("Transpose", k, perm=[0, 1, 3, 2]), grids.get("k"), both))
+    return graph.node(
+        "MatMul", scaled, _operand(graph, graph.node("Transpose", k, perm=[0, 1, 3, 2]), grids.get("k"), both)
+    )
 
 
 def write_mix(graph: GraphWriter, attend: QuantAttend, p: str, v: str) -> str:

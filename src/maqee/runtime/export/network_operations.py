@@ -152,8 +152,15 @@ def _max_pool(c: TracedGraph, node: fx.Node, x: Value, *sizes: Any) -> Value:
 
 
 @operations.register("avg_pool2d")
-def _avg_pool(c: TracedGraph, node: fx.Node, x: Value, *sizes: Any) -> Value:
-    kernel, stride, padding, ceil = (*sizes, *((), (0, 0), False)[len(sizes) - 1 :])
+def _avg_pool(
+    c: TracedGraph,
+    node: fx.Node,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    ceil: bool = False,
+) -> Value:
     return Value(c.graph.node("AveragePool", x.name, **_pooling(kernel, stride, padding, (1, 1), ceil)))
 
 

@@ -1,4 +1,4 @@
-"""What the operations of PyTorch are in ONNX. One function each, under PyTorch's name: here what works on every number."""
+"""What PyTorch's operations are in ONNX, one function each under PyTorch's name: here those on single numbers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _binary(op: str) -> Operation:
 
 def _comparison(op: str) -> Operation:
     def write(c: TracedGraph, node: fx.Node, one: Any, other: Any) -> Value:
-        seen = [found.meta["val"] if isinstance(found, fx.Node) else found for found in node.args[:2]]
+        seen: list[Any] = [found.meta["val"] if isinstance(found, fx.Node) else found for found in node.args[:2]]
         return _both(c, node, op, one, other, torch.result_type(*seen))
 
     return write

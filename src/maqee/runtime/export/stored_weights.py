@@ -1,8 +1,8 @@
 """Weights in a file: no more bits than their codes have, and bytes as soon as the file is loaded.
 
-Codes of b bits are stored as planes of 4, 2 and 1 bits, the lowest bits first: four as ONNX's own four-bit integers, two
-and one side by side in bytes. Cast, BitShift and BitwiseOr put them together again. All of that has constant inputs, so
-engines do it once, when they load the file.
+Codes of b bits are stored as planes of 4, 2 and 1 bits, the lowest bits first: four as ONNX's own four-bit integers,
+two and one side by side in bytes. Cast, BitShift and BitwiseOr put them together again. All of that has constant
+inputs, so engines do it once, when they load the file.
 """
 
 from __future__ import annotations

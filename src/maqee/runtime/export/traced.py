@@ -128,7 +128,8 @@ class TracedGraph:
         return count if multiple == 1 else self.graph.node("Mul", count, self.graph.integers(multiple))
 
     def _operation(self, node: fx.Node) -> Any:
-        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda found: self.known[found])  # type: ignore[no-untyped-call]
+        found: Any = fx.map_arg((node.args, node.kwargs), lambda used: self.known[used])
+        args, kwargs = found
         if node.target is operator.getitem:
             return args[0][args[1]]
         if not _depends(args, kwargs) and not _sized_by_images(node):
