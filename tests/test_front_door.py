@@ -27,6 +27,7 @@ PROMISED = (
 COMMANDS = {
     "baselines": "baselines",
     "bench confidence": "rank_confidences",
+    "bench engines": "bench_engines",
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",
@@ -41,6 +42,7 @@ COMMANDS = {
     "diagnose": "diagnose",
     "envelope": "envelope",
     "eval": "evaluate",
+    "export": "export",
     "ls": "list_names",
     "predict": "predict",
     "quantize": "compare_methods",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from maqee.apq import Plan as Plan
     from maqee.apq import SearchOptions as SearchOptions
     from maqee.apq import Trace as Trace
+    from maqee.bench.engine_speed import bench_engines as bench_engines
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
@@ -115,6 +116,7 @@ else:
             "Training": "maqee.training",
             "add_exits": "maqee.exits",
             "baselines": "maqee.compression.baselines",
+            "bench_engines": "maqee.bench.engine_speed",
             "bench_exits": "maqee.bench.throughput",
             "bench_gradients": "maqee.bench.gradients",
             "bench_integers": "maqee.bench.integers",

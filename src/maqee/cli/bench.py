@@ -110,6 +110,45 @@ def exits(
 
 
 @app.command()
+def engines(
+    model: Annotated[
+        str, typer.Argument(metavar="RUN", help="Folder of `maqee compress`; or a backbone, with random weights.")
+    ] = "vit-small",
+    batch: Annotated[
+        str, typer.Option(help="Numbers of images, with commas between them.", rich_help_panel=RUNNING)
+    ] = "1,8",
+    mean_exit: Annotated[
+        float | None,
+        typer.Option(
+            help="Mean block after which images leave.", show_default="the plan's, or 7.26", rich_help_panel=RUNNING
+        ),
+    ] = None,
+    bits: Bits = "W4A4",
+    images: Annotated[int, typer.Option(help="Images a repetition.", min=1, rich_help_panel=RUNNING)] = 16,
+    memory: Annotated[
+        bool, typer.Option(help="Measure resident memory, in a process each.", rich_help_panel=RUNNING)
+    ] = True,
+    repeats: Repeats = 5,
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Time every engine on the CPU side by side: float, simulated, on integer codes, and what others make int8."""
+    from maqee.bench.engine_speed import bench_engines
+    from maqee.report.engine_table import engine_table
+
+    found = bench_engines(
+        model,
+        batch=parse_integers(batch, "--batch"),
+        mean_exit=mean_exit,
+        bits=bits,
+        images=images,
+        memory=memory,
+        repeats=repeats,
+    )
+    deliver(found, engine_table, json, out)
+
+
+@app.command()
 def quantize(
     model: AnyModel = "vit-base",
     method: Annotated[

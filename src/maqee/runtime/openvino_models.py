@@ -24,8 +24,13 @@ _SETTINGS = {
 
 def start_model(model: onnx.ModelProto) -> Run:
     """Make a graph ready to run, on as many threads as PyTorch uses."""
+    return compile_graph(read_graph(model))
+
+
+def compile_graph(graph: openvino.Model) -> Run:
+    """The same for a graph in OpenVINO's own form."""
     settings: dict[str, Any] = {**_SETTINGS, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    compiled = openvino.Core().compile_model(read_graph(model), "CPU", settings)
+    compiled = openvino.Core().compile_model(graph, "CPU", settings)
     request = compiled.create_infer_request()
 
     def run(inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

@@ -106,7 +106,7 @@ def export(run: str | Path | ReadyModel, out: str | Path, format: str = "onnx", 
                 "shapes": {found.name: _shape(found) for found in (*graph.input, *graph.output)},
             }
         )
-    write_text(folder / RUNNER, (Path(__file__).parent / "runner.py").read_text(encoding="utf-8"))
+    write_text(folder / RUNNER, (Path(__file__).parent / "run_pictures.py").read_text(encoding="utf-8"))
     write_json(folder / MANIFEST, {**_about(model), "segments": segments})
     names = [*written, folder / RUNNER, folder / MANIFEST]
     return Export(folder, format, {file.name: file.stat().st_size for file in names})

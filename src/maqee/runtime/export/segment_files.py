@@ -53,4 +53,5 @@ def segment_graphs(model: EarlyExitModel, packed: bool = True) -> Iterator[Segme
             kept = {block: available[block] for block in dict.fromkeys(reads)}
             graph = write_segment(segment, x, kept, found, coded, f"to block {segment.last}", packed)
             yield SegmentGraph(segment.last, tuple(kept), tuple(found.kept), graph)
-            x, available = found.x, {**available, **found.kept}
+            # One tensor in two places would be one input of the next graph.
+            x, available = found.x.clone(), {**available, **found.kept}
