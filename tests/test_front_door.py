@@ -27,6 +27,7 @@ PROMISED = (
 COMMANDS = {
     "baselines": "baselines",
     "bench confidence": "rank_confidences",
+    "bench decisions": "bench_decisions",
     "bench engines": "bench_engines",
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from maqee.apq import Plan as Plan
     from maqee.apq import SearchOptions as SearchOptions
     from maqee.apq import Trace as Trace
+    from maqee.bench.decisions import bench_decisions as bench_decisions
     from maqee.bench.engine_speed import bench_engines as bench_engines
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
@@ -116,6 +117,7 @@ else:
             "Training": "maqee.training",
             "add_exits": "maqee.exits",
             "baselines": "maqee.compression.baselines",
+            "bench_decisions": "maqee.bench.decisions",
             "bench_engines": "maqee.bench.engine_speed",
             "bench_exits": "maqee.bench.throughput",
             "bench_gradients": "maqee.bench.gradients",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -146,6 +147,24 @@ def engines(
         repeats=repeats,
     )
     deliver(found, engine_table, json, out)
+
+
+@app.command()
+def decisions(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `maqee compress`.")],
+    engine: Annotated[str, typer.Option(help="onnxruntime or openvino.", rich_help_panel=RUNNING)] = "onnxruntime",
+    images: Annotated[int, typer.Option(help="Number of test images.", min=1, rich_help_panel=DATA)] = 1000,
+    data: KnownData = None,
+    data_root: DataRoot = None,
+    out: Figures = None,
+    json: Json = False,
+) -> None:
+    """Compare the exits and answers of another engine with those of the simulation, on real images."""
+    from maqee.bench.decisions import bench_decisions
+    from maqee.report.engine_table import decisions_line
+
+    found = bench_decisions(run, engine=engine, images=images, data=data, data_root=data_root)
+    deliver(found, decisions_line, json, out)
 
 
 @app.command()

@@ -21,3 +21,11 @@ def engine_table(result: dict[str, Any]) -> str:
                 f"{row['speedup']:>10.2f}{memory:>8}"
             )
     return "\n".join(lines)
+
+
+def decisions_line(result: dict[str, Any]) -> str:
+    """Whether another engine decides as the simulation does."""
+    return (
+        f"{result['run']}, {result['images']} images: {result['same']} take the same exit with the same class "
+        f"simulated and by {result['engine']}; worst layer from equal inputs {result['worst_layer']:.1e}"
+    )

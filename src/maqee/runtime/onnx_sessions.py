@@ -36,4 +36,6 @@ def session_options() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = _ERRORS
+    # Every segment has threads of its own, and those that wait for work must not take the processor from the next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
