@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import maqee
+from maqee.data.transforms import prepare
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
@@ -28,6 +29,7 @@ from tests.helpers import load_miniature, randomize
 from tests.runtime.makers import (
     detection_model,
     parting_policy,
+    ready,
     segmentation_model,
     small_model,
     write_compressed_run,
@@ -169,3 +171,19 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     folder = write_trained_run(tmp_path / "run", small_model())
     with pytest.raises(MaqeeError, match=r"which is not installed: pip install 'maqee\["):
         maqee.load(folder, engine=engine)
+
+
+@pytest.mark.slow
+def test_vit_tiny_layer_by_layer_on_real_images(shared_weights: Path, shared_data: Path) -> None:
+    network = EarlyExitModel.load(shared_weights / "cifar100-vit-tiny-lgvit").eval()
+    preprocessing = network.backbone.preprocessing
+    splits = maqee.open_data("cifar100", shared_data)
+    images = prepare(splits.test.images.load(range(26), preprocessing), preprocessing)
+    policy = Policy.same(0.8, network.num_exits)
+    wanted = network.run(images[2:], policy)
+    settings = QuantSettings(weight_bits=4, act_bits=4)
+    layers = check_layers(quantize(network, images[:2], "rtn", settings), images[:1], run_graph)
+    assert max(layers.values()) < 1e-5, max(layers, key=lambda layer: layers[layer])
+    found = use_engine(ready(network, policy=policy), "onnxruntime", CPU).run(images[2:])
+    assert torch.equal(found.exit, wanted.exit)
+    assert torch.equal(found.output.argmax(dim=1), wanted.output.argmax(dim=1))
