@@ -117,18 +117,21 @@ def _twin(graph: GraphWriter, x: str, grid: TwinGrid) -> str:
 
 
 def _logarithmic(graph: GraphWriter, x: str, grid: LogSqrt2Grid) -> str:
-    """Powers of 1/sqrt(2) times the scale; what is smaller than the smallest is 0.
+    """Powers of 1/sqrt(2) times the scale; what is smaller than the smallest is 0."""
+    powers = write_powers(graph, graph.node("Log", x), grid)
+    return graph.node("Mul", powers, graph.constant(_array(grid.scale)))
 
-    -2 log2(x / scale) is -2/ln2 (ln x - ln scale). Between the smallest power that is kept and the next lies the border
-    below which ThresholdedRelu leaves nothing.
+
+def write_powers(graph: GraphWriter, logarithm: str, grid: LogSqrt2Grid) -> str:
+    """Natural logarithms of numbers to their powers of 1/sqrt(2) on a grid, not yet times its scale.
+
+    A code is the number of steps of ln(2) / 2 below ln(scale). As a byte it is counted down from 255, whose ends do
+    what clipping would do. Half a step below the smallest power that is kept lies the border at which ThresholdedRelu cuts.
     """
-    per_code = math.log(2) / 2
-    scale = graph.constant(_array(grid.scale))
-    exponent = graph.node("Mul", graph.node("Log", graph.node("Div", x, scale)), *graph.floats(-1 / per_code))
-    code = graph.node("Clip", graph.node("Round", exponent), *graph.floats(0, grid.none))
-    power = graph.node("Exp", graph.node("Mul", code, *graph.floats(-per_code)))
-    kept = graph.node("ThresholdedRelu", power, alpha=2.0 ** -((grid.none - 0.5) / 2))
-    return graph.node("Mul", kept, scale)
+    step, top = graph.constant(np.float32(math.log(2) / 2)), graph.constant(np.uint8(BYTE))
+    below = graph.node("Sub", logarithm, *graph.floats(math.log(float(grid.scale))))
+    steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
+    return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

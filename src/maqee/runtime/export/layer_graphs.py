@@ -17,12 +17,13 @@ from torch import nn
 from maqee.models.layers import TokenDepthwise
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import WeightState
-from maqee.quant.grids import Grid
+from maqee.quant.grids import Grid, LogSqrt2Grid
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.export.coded_operands import (
     byte_range,
     byte_ranges,
     write_codes,
+    write_powers,
     write_rounded,
     write_values,
 )
@@ -167,6 +168,9 @@ def write_attend(graph: GraphWriter, attend: QuantAttend, q: str, k: str, v: str
     """softmax(q k^T / sqrt(width) + bias) v; q, k, v: (batch, heads, tokens, width)."""
     scores = write_scores(graph, attend, q, k, width)
     scores = scores if bias is None else graph.node("Add", scores, bias)
+    grid = _grids(attend).get("p")
+    if isinstance(grid, LogSqrt2Grid):  # probabilities themselves are never needed
+        return _mix_powers(graph, attend, graph.node("LogSoftmax", scores, axis=-1), v, grid)
     return write_mix(graph, attend, graph.node("Softmax", scores, axis=-1), v)
 
 
@@ -183,8 +187,16 @@ def write_scores(graph: GraphWriter, attend: QuantAttend, q: str, k: str, width:
 def write_mix(graph: GraphWriter, attend: QuantAttend, p: str, v: str) -> str:
     """The second product, p v."""
     grids = _grids(attend)
-    both = _are_bytes(grids, "p", "v")
-    return graph.node("MatMul", _operand(graph, p, grids.get("p"), both), _operand(graph, v, grids.get("v"), both))
+    grid, both = grids.get("p"), _are_bytes(grids, "p", "v")
+    if isinstance(grid, LogSqrt2Grid):
+        return _mix_powers(graph, attend, graph.node("Log", p), v, grid)
+    return graph.node("MatMul", _operand(graph, p, grid, both), _operand(graph, v, grids.get("v"), both))
+
+
+def _mix_powers(graph: GraphWriter, attend: QuantAttend, logarithm: str, v: str, grid: LogSqrt2Grid) -> str:
+    """The same from logarithms of probabilities; the scale of their grid goes with the fewer numbers, v."""
+    values = _operand(graph, v, _grids(attend).get("v"), both=True, factor=float(grid.scale))
+    return graph.node("MatMul", write_powers(graph, logarithm, grid), values)
 
 
 def _grids(attend: QuantAttend) -> dict[str, Grid]:
