@@ -126,7 +126,7 @@ def write_powers(graph: GraphWriter, logarithm: str, grid: LogSqrt2Grid) -> str:
     """Natural logarithms of numbers to their powers of 1/sqrt(2) on a grid, not yet times its scale.
 
     A code is the number of steps of ln(2) / 2 below ln(scale). As a byte it is counted down from 255, whose ends do
-    what clipping would do. Half a step below the smallest power that is kept lies the border at which ThresholdedRelu cuts.
+    what clipping would do. ThresholdedRelu cuts half a step below the smallest power that is kept.
     """
     step, top = graph.constant(np.float32(math.log(2) / 2)), graph.constant(np.uint8(BYTE))
     below = graph.node("Sub", logarithm, *graph.floats(math.log(float(grid.scale))))

@@ -79,16 +79,6 @@ def _layer_norm(
     return Value(c.graph.node("LayerNormalization", x.name, *numbers, axis=-len(shape), epsilon=eps))
 
 
-@operations.register("batch_norm")
-def _batch_norm(
-    c: TracedGraph, node: fx.Node, x: Value, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *rest: Any
-) -> Value:
-    """Over rows (n, channels): a factor and a shift for each channel, as nothing is learnt here."""
-    eps = rest[2]
-    factor = weight / torch.sqrt(var + eps)
-    return Value(c.graph.node("Add", c.graph.node("Mul", x.name, c.name(factor)), c.name(bias - mean * factor)))
-
-
 @operations.register("softmax")
 def _softmax(c: TracedGraph, node: fx.Node, x: Value, axis: int, *_: Any) -> Value:
     return Value(c.graph.node("Softmax", x.name, axis=axis))
