@@ -67,7 +67,7 @@ def test_float_models_of_every_task(make: Callable[[], EarlyExitModel]) -> None:
     model = make()
     images = noise(model)
     policy = parting_policy(model, images) if model.num_exits else Policy(())
-    wanted, graphs = model.run(images, policy), list(segment_graphs(model))
+    wanted, graphs = model.run(images, policy), segment_graphs(model)
     assert len(set(wanted.exit.tolist())) == model.num_exits + 1
     for start in (start_session, start_model):
         model.segments = [OutsideSegment(start(found.model), found.reads, found.keeps) for found in graphs]
@@ -123,7 +123,7 @@ def test_products_are_made_from_bytes(compressed: dict[str, tuple[QuantizedModel
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     options.log_severity_level = 3
-    graph = list(segment_graphs(network))[-1].model
+    graph = segment_graphs(network)[-1].model
     onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
     found = Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
     first, last = network.exit_blocks[-2:]

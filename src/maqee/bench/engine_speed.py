@@ -174,12 +174,12 @@ def _runners(
 ) -> list[_Runner]:
     """What is timed, torch in float32 first."""
     depth = float(network.backbone.depth)
-    float_graph, packed = next(segment_graphs(whole)), list(segment_graphs(network))
+    float_graph, packed = segment_graphs(whole)[0], segment_graphs(network)
     found = [_Runner(BASE, whole.backbone, depth)]
     found.append(_under_policy("torch simulated, exits", network, network.segments, noise, mass))
     for name, start, graphs in (
         ("ONNX Runtime", start_session, packed),
-        ("OpenVINO", start_model, list(segment_graphs(network, packed=False))),
+        ("OpenVINO", start_model, segment_graphs(network, packed=False)),
     ):
         single = _outside([float_graph], start)[0]
         found.append(_Runner(f"{name} float32, full depth", partial(_call, single), depth))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import onnx
@@ -34,7 +33,7 @@ class SegmentGraph(NamedTuple):
 
 
 @torch.no_grad()
-def segment_graphs(model: EarlyExitModel, packed: bool = True) -> Iterator[SegmentGraph]:
+def segment_graphs(model: EarlyExitModel, packed: bool = True) -> list[SegmentGraph]:
     """Every segment in its order, as it runs by torch; the model is on the CPU and stays as it is.
 
     Args:
@@ -44,6 +43,7 @@ def segment_graphs(model: EarlyExitModel, packed: bool = True) -> Iterator[Segme
     config = model.backbone.config
     x = torch.zeros(EXAMPLE, config.channels, *config.image_size)
     available: dict[int, Tensor] = {}
+    graphs: list[SegmentGraph] = []
     with marked(model) as coded:
         for segment in model.segments:
             if not isinstance(segment, Segment):
@@ -52,6 +52,7 @@ def segment_graphs(model: EarlyExitModel, packed: bool = True) -> Iterator[Segme
             reads = tuple(block for block in (segment.head.reads if segment.head else ()) if block in available)
             kept = {block: available[block] for block in dict.fromkeys(reads)}
             graph = write_segment(segment, x, kept, found, coded, f"to block {segment.last}", packed)
-            yield SegmentGraph(segment.last, tuple(kept), tuple(found.kept), graph)
+            graphs.append(SegmentGraph(segment.last, tuple(kept), tuple(found.kept), graph))
             # One tensor in two places would be one input of the next graph.
             x, available = found.x.clone(), {**available, **found.kept}
+    return graphs
