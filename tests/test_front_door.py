@@ -27,6 +27,8 @@ PROMISED = (
 COMMANDS = {
     "baselines": "baselines",
     "bench confidence": "rank_confidences",
+    "bench decisions": "bench_decisions",
+    "bench engines": "bench_engines",
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",
@@ -42,6 +44,7 @@ COMMANDS = {
     "diagnose": "diagnose",
     "envelope": "envelope",
     "eval": "evaluate",
+    "export": "export",
     "ls": "list_names",
     "predict": "predict",
     "profile": "profile",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from maqee.apq import SearchOptions as SearchOptions
     from maqee.apq import Trace as Trace
     from maqee.apq.road_times import RoadTimes as RoadTimes
+    from maqee.bench.decisions import bench_decisions as bench_decisions
+    from maqee.bench.engine_speed import bench_engines as bench_engines
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from maqee.runtime import ReadyModel as ReadyModel
     from maqee.runtime import load as load
     from maqee.runtime import predict as predict
+    from maqee.runtime.export.exported import Export as Export
+    from maqee.runtime.export.exported import export as export
     from maqee.training import Recipe as Recipe
     from maqee.training import Training as Training
     from maqee.training import read_recipe as read_recipe
@@ -93,6 +97,7 @@ else:
             "EarlyExitModel": "maqee.exits",
             "Envelope": "maqee.compression.envelope_results",
             "Evaluation": "maqee.evaluation",
+            "Export": "maqee.runtime.export.exported",
             "FrontierEvaluation": "maqee.evaluation.frontier_plans",
             "LayerTable": "maqee.evaluation.what",
             "MaqeeError": "maqee.errors",
@@ -116,6 +121,8 @@ else:
             "Training": "maqee.training",
             "add_exits": "maqee.exits",
             "baselines": "maqee.compression.baselines",
+            "bench_decisions": "maqee.bench.decisions",
+            "bench_engines": "maqee.bench.engine_speed",
             "bench_exits": "maqee.bench.throughput",
             "bench_gradients": "maqee.bench.gradients",
             "bench_integers": "maqee.bench.integers",
@@ -132,6 +139,7 @@ else:
             "diagnose": "maqee.evaluation.diagnose",
             "envelope": "maqee.compression.envelope",
             "evaluate": "maqee.evaluation",
+            "export": "maqee.runtime.export.exported",
             "list_names": "maqee.training.catalogue",
             "load": "maqee.runtime",
             "load_backbone": "maqee.models",

@@ -68,6 +68,7 @@ def test_an_option_has_one_wording() -> None:
         "--frontier",  # to search for one, or to evaluate one
         "--images",  # to calibrate, to test, to show
         "--lambda-outer",
+        "--mean-exit",  # one, or several
         "--method",  # one, or several
         "--out",  # a file of figures, or a folder
         "--repeats",

@@ -115,8 +115,8 @@ def bench_integers(
     preprocessing = override(backbone.preprocessing, mean=mean, std=std, resample=resample, resize=resize, exif=exif)
     splits = open_source(require_data(Path(model), data, data_root), backbone)
     splits.test.require("labels", "classification")
-    fitted = quantize(network, _draw(splits.calibration, calibration, seed, preprocessing), method, settings)
-    chosen = _draw(splits.test, images, seed, preprocessing)
+    fitted = quantize(network, draw_images(splits.calibration, calibration, seed, preprocessing), method, settings)
+    chosen = draw_images(splits.test, images, seed, preprocessing)
     start = time.perf_counter()
     with steps("simulated against executed", images, enabled=show) as bar:
         found = compare(fitted, chosen, batch_size, layer_images, bar)
@@ -134,7 +134,7 @@ def bench_integers(
     )
 
 
-def _draw(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:
+def draw_images(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:
     """Images at random, ready for the model."""
     if not 0 < count <= len(source):
         raise MaqeeError(f"Cannot take {count} of the {len(source)} images of {source.name}: give 1 to {len(source)}.")

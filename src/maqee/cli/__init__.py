@@ -24,6 +24,7 @@ from maqee.cli import (
     envelope,
     evaluate,
     exits,
+    export,
     list_,
     predict,
     profile,
@@ -75,6 +76,7 @@ app.command("baselines")(baselines.baselines)
 app.command("envelope")(envelope.envelope)
 app.command("predict")(predict.predict)
 app.command("profile")(profile.profile)
+app.command("export")(export.export)
 app.command("show")(show.show)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)

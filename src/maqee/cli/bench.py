@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from maqee.cli import bench_engines
 from maqee.cli.options import (
     DATA,
-    MODEL,
     QUANTIZATION,
     RUNNING,
     AnyModel,
     Bits,
+    Compile,
     DataRoot,
     Device,
     Exif,
@@ -23,6 +24,7 @@ from maqee.cli.options import (
     Json,
     KnownData,
     Mean,
+    MeanExits,
     Method,
     Precision,
     Repeats,
@@ -34,6 +36,7 @@ from maqee.cli.options import (
     Threads,
     TrainedRun,
     parse_integers,
+    parse_mean_exits,
     parse_numbers,
     split_words,
 )
@@ -44,16 +47,9 @@ app = typer.Typer(
     "and how well confidences tell hard images from easy ones.",
     no_args_is_help=True,
 )
-
-MeanExits = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Mean blocks after which images leave, with commas between them; repeatable.",
-        show_default="6, 7.26, 9",
-        rich_help_panel=MODEL,
-    ),
-]
-Compile = Annotated[bool, typer.Option(help="Use torch.compile on both sides.", rich_help_panel=RUNNING)]
+app.command()(bench_engines.stream)
+app.command()(bench_engines.engines)
+app.command()(bench_engines.decisions)
 
 
 @app.command()
@@ -100,7 +96,7 @@ def exits(
         model,
         exits=exits,
         batch_size=batch,
-        mean_exits=_mean_exits(mean_exit) or MEAN_EXITS,
+        mean_exits=parse_mean_exits(mean_exit) or MEAN_EXITS,
         precision=precision,
         device=device,
         compile=compile,
@@ -108,60 +104,6 @@ def exits(
         repeats=repeats,
     )
     deliver(found, exits_table, json, out)
-
-
-@app.command()
-def stream(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN", help="Run folder of `maqee train` or `maqee compress`; or a preset, of random weights."
-        ),
-    ] = "vit-small",
-    exits: Exits = "lgvit",
-    engine: Annotated[
-        str, typer.Option(help="What runs a folder's model (see `maqee.load`).", rich_help_panel=RUNNING)
-    ] = "torch",
-    images: Annotated[
-        int | None, typer.Option(help="Number of images; 32 batches when left out.", min=1, rich_help_panel=RUNNING)
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(help="Images of a batch.", show_default="256 on a GPU, else 8", min=1, rich_help_panel=RUNNING),
-    ] = None,
-    mean_exit: MeanExits = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="fp32 or bf16.", show_default="bf16 on a GPU, else fp32", rich_help_panel=RUNNING),
-    ] = None,
-    compile: Compile = True,
-    graphs: Annotated[
-        bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.", rich_help_panel=RUNNING)
-    ] = True,
-    repeats: Repeats = 3,
-    device: Device = None,
-    out: Figures = None,
-    json: Json = False,
-) -> None:
-    """Time a stream of images against `run` batch by batch and full depth, side by side, with latencies."""
-    from maqee.bench.streams import bench_stream
-    from maqee.bench.throughput import MEAN_EXITS
-    from maqee.report.bench_tables import stream_table
-
-    found = bench_stream(
-        model,
-        exits=exits,
-        engine=engine,
-        images=images,
-        batch_size=batch,
-        mean_exits=_mean_exits(mean_exit) or MEAN_EXITS,
-        precision=precision,
-        device=device,
-        compile=compile,
-        graphs=graphs,
-        repeats=repeats,
-    )
-    deliver(found, stream_table, json, out)
 
 
 @app.command()
@@ -354,8 +296,3 @@ def confidence(
     from maqee.report.confidence_table import confidence_table
 
     deliver(rank_confidences(run, data_root=data_root, stage=stage, device=device), confidence_table, json, out)
-
-
-def _mean_exits(texts: list[str] | None) -> list[float]:
-    """All numbers of an option that may be given several times."""
-    return [number for text in texts or () for number in parse_numbers(text, "--mean-exit") or ()]

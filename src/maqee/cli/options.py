@@ -93,6 +93,17 @@ Exif = Annotated[
     ),
 ]
 
+MeanExits = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Mean blocks after which images leave, with commas between them; repeatable.",
+        show_default="6, 7.26, 9",
+        rich_help_panel=MODEL,
+    ),
+]
+Compile = Annotated[bool, typer.Option(help="Use torch.compile on both sides.", rich_help_panel=RUNNING)]
+Engine = Annotated[str, typer.Option(help="What runs the model (see `maqee ls`).", rich_help_panel=RUNNING)]
+
 MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an image, in BOPs.", rich_help_panel=ASK)]
 MaxMs = Annotated[
     float | None,
@@ -248,3 +259,8 @@ def parse_spans(text: str, option: str) -> list[int]:
             raise MaqeeError(f"{option} {text!r} must be whole numbers such as 3-6 or 4,8.")
         found += range(int(low), int(high or low) + 1)
     return found
+
+
+def parse_mean_exits(texts: list[str] | None) -> list[float]:
+    """All numbers of an option that may be given several times."""
+    return [number for text in texts or () for number in parse_numbers(text, "--mean-exit") or ()]

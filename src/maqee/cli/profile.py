@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import MODEL, RUNNING, Device, Figures, Json, Stage, TrainedRun
+from maqee.cli.options import RUNNING, Device, Engine, Figures, Json, Stage, TrainedRun
 from maqee.cli.output import deliver
 
 
 def profile(
     run: TrainedRun,
-    engine: Annotated[str, typer.Option(help="What runs the model (see `maqee ls`).", rich_help_panel=MODEL)] = "torch",
+    engine: Engine = "torch",
     batch: Annotated[int, typer.Option(help="Images at a time.", min=1, rich_help_panel=RUNNING)] = 8,
     repeats: Annotated[int, typer.Option(help="Timed repetitions.", min=1, rich_help_panel=RUNNING)] = 20,
     stage: Stage = None,

@@ -83,8 +83,8 @@ class LgvitHead(ExitHead):
 
     def _split(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Special tokens and selected patches; a norm is by token, so only what is read is normalised."""
-        special, patches = tokens.tensor_split((self.shape.prefix_tokens,), dim=1)
-        return self.norm(special), self.norm(self.select(patches))
+        prefix = self.shape.prefix_tokens
+        return self.norm(tokens[:, :prefix]), self.norm(self.select(tokens[:, prefix:]))
 
 
 def _special_readout(shape: TokenShape) -> ReadoutKind:

@@ -118,9 +118,9 @@ class TokenDepthwise(nn.Conv2d):
         """The same with other weights.
 
         Compiled, it is nine shifted products, which fuse with what stands around them; the depthwise kernels of the
-        libraries take many times longer in half precision, forward and backward.
+        libraries take many times longer in half precision, forward and backward. Exported, it is a convolution.
         """
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
             return as_tokens(self._conv_forward(as_picture(tokens, grid), weight, bias))
         rows, columns = grid
         padded = F.pad(tokens.unflatten(1, grid), (0, 0, 1, 1, 1, 1))  # (batch, rows + 2, columns + 2, dim)

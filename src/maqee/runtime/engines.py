@@ -66,3 +66,25 @@ def _run_by_kernels(model: ReadyModel, device: torch.device) -> ReadyModel:
     model.model.to(device)
     use_kernels(model.model)
     return model
+
+
+@engines.register("onnxruntime")
+def _run_by_onnxruntime(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """ONNX Runtime on the CPU: products of bytes with 32-bit sums; see `maqee.runtime.export`."""
+    for package in ("onnx", "onnxruntime"):
+        require_package(package, "onnxruntime", "onnx")
+    from maqee.runtime.onnx_sessions import start_session
+    from maqee.runtime.outside import run_outside
+
+    return run_outside(model, device, "onnxruntime", start_session, packed=True)
+
+
+@engines.register("openvino")
+def _run_by_openvino(model: ReadyModel, device: torch.device) -> ReadyModel:
+    """OpenVINO on the CPU, from the same graphs as ONNX Runtime."""
+    for package in ("onnx", "openvino"):
+        require_package(package, "openvino", "openvino")
+    from maqee.runtime.openvino_models import start_model
+    from maqee.runtime.outside import run_outside
+
+    return run_outside(model, device, "openvino", start_model, packed=False)

@@ -35,8 +35,8 @@ def load(
             trained one, which has none, runs at full depth.
         device: where it runs; `load(folder).to(device)` moves it later.
         stage: of a trained run, the stage to load; the last one when left out.
-        engine: what runs it: "torch" (quantized layers simulated), "reference" (integer codes, slow), "triton" (integer
-            codes on a GPU).
+        engine: what runs it: "torch" (quantized layers simulated), "reference" (integer codes, slow), "onnxruntime" or
+            "openvino" (integer codes on the CPU), "triton" (integer codes on a GPU); see docs/runtime.md.
     """
     folder, _ = Path(folder), engines[engine]
     if not folder.is_dir():

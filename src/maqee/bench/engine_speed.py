@@ -1,0 +1,234 @@
+"""How fast each engine runs a model on the CPU: side by side in one run, each with the same exits taken."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maqee.bench.peers import peer_runs
+from maqee.bench.resident import resident_bytes
+from maqee.bench.result import BenchResult
+from maqee.bench.throughput import mass_for_mean, policy_for_mass
+from maqee.bench.timing import time_together
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.quantization_cases import parse_widths
+from maqee.exits import EarlyExitModel, Policy, add_exits
+from maqee.exits.segment import RunSegment
+from maqee.models import load_backbone
+from maqee.models.load import backbone_from_json
+from maqee.quant import quantize
+from maqee.quant.settings import QuantSettings
+from maqee.runtime import load
+from maqee.runtime.export.exported import export
+from maqee.runtime.export.segment_files import SegmentGraph, segment_graphs
+from maqee.runtime.onnx_sessions import start_session
+from maqee.runtime.openvino_models import start_model
+from maqee.runtime.outside import OutsideSegment, Start
+from maqee.runtime.ready import ReadyModel
+
+MEAN_EXIT = 7.26
+BASE = "torch float32, full depth"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRow:
+    """One way to run the model.
+
+    Attributes:
+        engine: what runs it, and how.
+        batch: images that go in together.
+        mean_exit: mean block after which images leave.
+        images_per_second: median over the repetitions.
+        speedup: beside torch in float32 at full depth.
+        resident: bytes that a process takes which does nothing else; None where that was not measured.
+    """
+
+    engine: str
+    batch: int
+    mean_exit: float
+    images_per_second: float
+    speedup: float
+    resident: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineComparison(BenchResult):
+    """Engines side by side.
+
+    Attributes:
+        model: run or backbone.
+        bits: of weights and activations, where the model was made for this.
+        images: of a repetition.
+        threads: that every engine was given.
+        repeats: repetitions, in which the engines took turns.
+        rows: one an engine and batch.
+    """
+
+    model: str
+    bits: str
+    images: int
+    threads: int
+    repeats: int
+    rows: tuple[EngineRow, ...]
+
+
+class _Runner(NamedTuple):
+    name: str
+    run: Callable[[Tensor], Any]
+    mean_exit: float
+
+
+def bench_engines(
+    model: str | Path = "vit-small",
+    *,
+    batch: Sequence[int] = (1, 8),
+    mean_exit: float | None = None,
+    bits: str = "W4A4",
+    images: int = 16,
+    memory: bool = True,
+    repeats: int = 5,
+) -> EngineComparison:
+    """Images a second of every engine on the CPU, beside torch in float32 at full depth.
+
+    Images are noise: for each engine the thresholds are set on its own confidences such that the wanted shares leave,
+    so that all take the same exits. Float models and those of others have the same shape and random weights.
+
+    Args:
+        model: a folder of `maqee compress`, or a backbone, which gets LGViT exits and random weights.
+        batch: numbers of images that go in together.
+        mean_exit: wanted mean block after which images leave; that of the run's plan, or 7.26, when left out.
+        bits: of a backbone's weights and activations; a run has its own.
+        images: of a repetition.
+        memory: measure resident memory, too, in a process each.
+        repeats: repetitions.
+    """
+    if min(batch) < 1 or max(batch) > images:
+        raise MaqeeError(f"batch: {list(batch)} must be from 1 to the number of images, {images}.")
+    torch.manual_seed(0)
+    compressed, wanted = _open(model, bits, images)
+    network = compressed.model
+    config = network.backbone.config
+    noise = torch.randn(images, config.channels, *config.image_size)
+    mass = mass_for_mean(network.exit_blocks, mean_exit or wanted)
+    whole = EarlyExitModel(backbone_from_json(network.backbone.to_json(), str(model)), (), ()).eval()
+    with tempfile.TemporaryDirectory() as place:
+        folders = _write(compressed, whole, Path(place)) if memory else {}
+        runners = _runners(network, whole, noise, mass, Path(place))
+        rows: list[EngineRow] = []
+        for size in batch:
+            jobs = [partial(_run_all, runner.run, noise, size) for runner in runners]
+            with torch.inference_mode():
+                times = time_together(jobs, torch.device("cpu"), repeats, warm_up=1)
+            rows += [
+                EngineRow(
+                    engine=runner.name,
+                    batch=size,
+                    mean_exit=runner.mean_exit,
+                    images_per_second=images / seconds,
+                    speedup=times[0] / seconds,
+                    resident=resident_bytes(*folders[runner.name], size) if runner.name in folders else None,
+                )
+                for runner, seconds in zip(runners, times, strict=True)
+            ]
+    return EngineComparison(
+        model=str(model),
+        bits=bits if compressed.compression is None else "the plan's",
+        images=images,
+        threads=torch.get_num_threads(),
+        repeats=repeats,
+        rows=tuple(rows),
+        environment=describe_environment(),
+    )
+
+
+def _open(model: str | Path, bits: str, images: int) -> tuple[ReadyModel, float]:
+    """A compressed model and the mean exit that it is to have."""
+    if Path(model).is_dir():
+        found = load(model)
+        return found, found.plan.got.mean_exit
+    network = add_exits(load_backbone(str(model)), "lgvit").eval()
+    config = network.backbone.config
+    weights, activations = parse_widths(bits)
+    fitted = quantize(
+        network,
+        torch.randn(2, config.channels, *config.image_size),
+        "rtn",
+        QuantSettings(weight_bits=weights, act_bits=activations),
+    )
+    fitted.settle()
+    assert isinstance(fitted.model, EarlyExitModel)
+    return ReadyModel(fitted.model, Policy.never(fitted.model.num_exits)), MEAN_EXIT
+
+
+def _runners(
+    network: EarlyExitModel, whole: EarlyExitModel, noise: Tensor, mass: np.ndarray, place: Path
+) -> list[_Runner]:
+    """What is timed, torch in float32 first."""
+    depth = float(network.backbone.depth)
+    float_graph, packed = segment_graphs(whole)[0], segment_graphs(network)
+    found = [_Runner(BASE, whole.backbone, depth)]
+    found.append(_under_policy("torch simulated, exits", network, network.segments, noise, mass))
+    for name, start, graphs in (
+        ("ONNX Runtime", start_session, packed),
+        ("OpenVINO", start_model, segment_graphs(network, packed=False)),
+    ):
+        single = _outside([float_graph], start)[0]
+        found.append(_Runner(f"{name} float32, full depth", partial(_call, single), depth))
+        found.append(_under_policy(f"{name} integer codes, exits", network, _outside(graphs, start), noise, mass))
+    peers = peer_runs(float_graph.model, noise[: min(4, len(noise))], place)
+    return found + [_Runner(f"{name}, full depth", run, depth) for name, run in peers.items()]
+
+
+def _outside(graphs: Sequence[SegmentGraph], start: Start) -> list[RunSegment]:
+    return [OutsideSegment(start(found.model), found.reads, found.keeps) for found in graphs]
+
+
+def _call(segment: RunSegment, images: Tensor) -> Any:
+    return segment(images, {})
+
+
+def _under_policy(
+    name: str, network: EarlyExitModel, segments: list[RunSegment], noise: Tensor, mass: np.ndarray
+) -> _Runner:
+    """A model that stops: thresholds by its own confidences, so that every engine takes the same exits."""
+    x, confidences = noise, []
+    kept: dict[int, Tensor] = {}
+    with torch.inference_mode():
+        for segment in segments:
+            x, new, _, confidence = segment(x, kept)
+            kept |= new
+            confidences.append(confidence)
+    policy = policy_for_mass(torch.stack(confidences)[:-1], mass)
+    taken = policy.choose(torch.stack(confidences)[:-1].T.numpy())
+
+    def run(images: Tensor) -> Any:
+        network.segments = segments
+        return network.run(images, policy)
+
+    return _Runner(name, run, float(np.asarray(network.exit_blocks)[taken].mean()))
+
+
+def _run_all(run: Callable[[Tensor], Any], images: Tensor, size: int) -> None:
+    for batch in images.split(size):
+        run(batch)
+
+
+def _write(compressed: ReadyModel, whole: EarlyExitModel, place: Path) -> dict[str, tuple[str, Path]]:
+    """Folders for processes that do nothing but run one engine."""
+    whole.save(place / "torch")
+    found = {BASE: ("torch", place / "torch")}
+    single = ReadyModel(whole, Policy(()))
+    for name, form in (("ONNX Runtime", "onnx"), ("OpenVINO", "openvino")):
+        for model, words in ((single, "float32, full depth"), (compressed, "integer codes, exits")):
+            folder = export(model, place / f"{form} {words}", form).folder
+            found[f"{name} {words}"] = ("exported", folder)
+    return found

@@ -1,0 +1,1 @@
+"""Models for other engines: one ONNX file a segment, in standard operators."""

@@ -1,0 +1,138 @@
+"""Numbers on a grid in standard ONNX operators: codes as unsigned bytes, or the values that codes stand for.
+
+A uniform grid with one step is a QuantizeLinear. Its codes are bytes, of which a grid of a bits uses 2^a values: a Clip
+in front sees to that. The bounds of the Clip are the outermost points of the grid, so it changes no code but those that
+lie outside, and these become the outermost codes, as in the simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid
+from maqee.runtime.export.graph_writer import GraphWriter
+
+BYTE = 255
+
+
+class ByteRange(NamedTuple):
+    """How a uniform grid lies in a byte.
+
+    Attributes:
+        scale: the step.
+        zero: the byte that means 0.
+        low: the outermost points of the grid, in steps.
+        high: likewise.
+    """
+
+    scale: float
+    zero: int
+    low: int
+    high: int
+
+    @property
+    def largest(self) -> int:
+        """The largest byte that occurs."""
+        return self.high + self.zero
+
+
+class Coded(NamedTuple):
+    """Bytes in a graph, and what they stand for: value = (byte - zero) * scale."""
+
+    codes: str
+    scale: float
+    zero: int
+    largest: int
+
+
+def byte_range(grid: Grid) -> ByteRange | None:
+    """How a grid lies in a byte; None where it does not: several steps, no whole zero point, or far from zero."""
+    if not isinstance(grid, UniformGrid) or grid.scale.numel() != 1 or grid.zero.numel() != 1:
+        return None
+    zero = float(grid.zero)
+    if not zero.is_integer():
+        return None
+    byte_zero = min(max(int(zero), 0), BYTE)
+    found = ByteRange(float(grid.scale), byte_zero, -int(zero), grid.top - int(zero))
+    return found if found.low + byte_zero >= 0 and found.largest <= BYTE else None
+
+
+def byte_ranges(grid: Grid) -> list[ByteRange] | None:
+    """The same for a grid that is a sum of such: each side of a signed twin grid is one, and 0 on the other side."""
+    if isinstance(grid, TwinGrid) and grid.signed and grid.fine.numel() == 1:
+        top = grid.levels - 1
+        return [ByteRange(float(grid.fine), top, -top, 0), ByteRange(float(grid.coarse), 0, 0, top)]
+    found = byte_range(grid)
+    return None if found is None else [found]
+
+
+def write_codes(graph: GraphWriter, x: str, place: ByteRange) -> Coded:
+    """Round to bytes."""
+    scale = np.float32(place.scale)
+    if place.low + place.zero > 0 or place.largest < BYTE:  # else a byte has the same ends
+        ends = (graph.constant(scale * np.float32(end)) for end in (place.low, place.high))
+        x = graph.node("Clip", x, *ends)
+    codes = graph.node("QuantizeLinear", x, graph.constant(scale), graph.constant(np.uint8(place.zero)))
+    return Coded(codes, place.scale, place.zero, place.largest)
+
+
+def write_values(graph: GraphWriter, coded: Coded, factor: float = 1.0) -> str:
+    """What codes stand for, times a factor."""
+    scale = np.float32(coded.scale) * np.float32(factor)
+    return graph.node("DequantizeLinear", coded.codes, graph.constant(scale), graph.constant(np.uint8(coded.zero)))
+
+
+def write_rounded(graph: GraphWriter, x: str, grid: Grid) -> str:
+    """The nearest points of any grid, as numbers: for products that stay in floating point."""
+    ranges = byte_ranges(grid)
+    if ranges is not None:
+        parts = [write_values(graph, write_codes(graph, x, place)) for place in ranges]
+        return parts[0] if len(parts) == 1 else graph.node("Add", *parts)
+    if isinstance(grid, UniformGrid):
+        return _uniform(graph, x, grid)
+    return _twin(graph, x, grid) if isinstance(grid, TwinGrid) else _logarithmic(graph, x, grid)
+
+
+def _uniform(graph: GraphWriter, x: str, grid: UniformGrid) -> str:
+    """A step for each channel, or a zero point that is no integer."""
+    scale, zero = graph.constant(_array(grid.scale)), graph.constant(_array(grid.zero))
+    codes = graph.node("Add", graph.node("Round", graph.node("Div", x, scale)), zero)
+    kept = graph.node("Clip", codes, *graph.floats(0, grid.top))
+    return graph.node("Mul", graph.node("Sub", kept, zero), scale)
+
+
+def _twin(graph: GraphWriter, x: str, grid: TwinGrid) -> str:
+    """Two regions that both begin at 0: whichever point is nearer."""
+    points, away = [], []
+    for step in (grid.fine, grid.coarse):
+        scale = graph.constant(_array(step))
+        code = graph.node("Clip", graph.node("Round", graph.node("Div", x, scale)), *graph.floats(0, grid.levels - 1))
+        points.append(graph.node("Mul", code, scale))
+        away.append(graph.node("Abs", graph.node("Sub", points[-1], x)))
+    return graph.node("Where", graph.node("LessOrEqual", *away), *points)
+
+
+def _logarithmic(graph: GraphWriter, x: str, grid: LogSqrt2Grid) -> str:
+    """Powers of 1/sqrt(2) times the scale; what is smaller than the smallest is 0."""
+    powers = write_powers(graph, graph.node("Log", x), grid)
+    return graph.node("Mul", powers, graph.constant(_array(grid.scale)))
+
+
+def write_powers(graph: GraphWriter, logarithm: str, grid: LogSqrt2Grid) -> str:
+    """Natural logarithms of numbers to their powers of 1/sqrt(2) on a grid, not yet times its scale.
+
+    A code is the number of steps of ln(2) / 2 below ln(scale). As a byte it is counted down from 255, whose ends do
+    what clipping would do. ThresholdedRelu cuts half a step below the smallest power that is kept.
+    """
+    step, top = graph.constant(np.float32(math.log(2) / 2)), graph.constant(np.uint8(BYTE))
+    below = graph.node("Sub", logarithm, *graph.floats(math.log(float(grid.scale))))
+    steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
+    return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy()

@@ -1,0 +1,216 @@
+"""Quantized layers and attention products as ONNX graphs.
+
+Where both operands are bytes, the product is a MatMul between two DequantizeLinear, which engines make from the bytes
+with 32-bit sums. A grid of two regions and weights of two groups are two such products. Convolutions with a kernel
+larger than their stride multiply whole numbers in floating point, which is exact; whatever has no bytes multiplies the
+numbers that the codes stand for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from torch import nn
+
+from maqee.models.layers import TokenDepthwise
+from maqee.quant.attend import QuantAttend
+from maqee.quant.coded import WeightState
+from maqee.quant.grids import Grid, LogSqrt2Grid
+from maqee.quant.layer import QuantLayer
+from maqee.runtime.export.coded_operands import (
+    byte_range,
+    byte_ranges,
+    write_codes,
+    write_powers,
+    write_rounded,
+    write_values,
+)
+from maqee.runtime.export.graph_writer import GraphWriter
+from maqee.runtime.export.stored_weights import StoredWeights, write_float_weights, write_weights
+
+Columns = Callable[[str], str]  # all input channels to those of one group
+
+
+def write_layer(graph: GraphWriter, layer: QuantLayer, x: str, shape: Sequence[int], grid: Sequence[int]) -> str:
+    """A quantized layer.
+
+    Args:
+        graph: to write to.
+        layer: what to write.
+        x: its input.
+        shape: of the input; -1 stands for the batch.
+        grid: rows and columns of the tokens, where the layer is a convolution over tokens.
+    """
+    inner = layer.inner
+    if isinstance(inner, nn.Linear):
+        return _linear(graph, layer, x)
+    assert isinstance(inner, nn.Conv2d)
+    if isinstance(inner, TokenDepthwise):
+        picture = graph.node("Transpose", x, perm=[0, 2, 1])
+        picture = graph.node("Reshape", picture, graph.integers(-1, shape[2], *grid))
+        y = _convolution(graph, layer, inner, picture)
+        return graph.node("Transpose", graph.node("Reshape", y, graph.integers(-1, shape[2], shape[1])), perm=[0, 2, 1])
+    if is_patches(inner, shape):
+        return _patches(graph, layer, inner, x, shape)
+    return _convolution(graph, layer, inner, x)
+
+
+def is_patches(conv: nn.Conv2d, shape: Sequence[int]) -> bool:
+    """Whether a convolution reads every pixel once, so that it is a linear layer on patches."""
+    whole = all(side % size == 0 for side, size in zip(shape[2:], conv.kernel_size, strict=True))
+    return whole and conv.kernel_size == conv.stride and conv.padding == (0, 0) and conv.groups == 1
+
+
+def _linear(graph: GraphWriter, layer: QuantLayer, x: str) -> str:
+    state, inputs = layer.state(), layer.input
+    ranges = byte_ranges(inputs.grid) if inputs is not None and state is not None else None
+    if ranges is None:
+        parts = [x if inputs is None else write_rounded(graph, x, inputs.grid)]
+        groups = _weights(graph, layer, state, None)
+        products = [graph.node("MatMul", columns(part), weight) for part in parts for weight, columns in groups]
+    else:
+        groups = _weights(graph, layer, state, max(place.largest for place in ranges))
+        products = []
+        for coded in [write_codes(graph, x, place) for place in ranges]:
+            for weight, columns in groups:
+                chosen = write_values(graph, coded._replace(codes=columns(coded.codes)))
+                products.append(graph.node("MatMul", chosen, weight))
+    return _with_bias(graph, products, _bias(layer, state))
+
+
+def _weights(
+    graph: GraphWriter, layer: QuantLayer, state: WeightState | None, largest_input: int | None
+) -> list[tuple[str, Columns]]:
+    """The numbers (in, out) of every group of columns, and how to find its columns in the input.
+
+    They are multiplied by bytes up to `largest_input`, or by floating-point numbers where that is None.
+    """
+    if state is None:
+        return [(graph.constant(layer.weights()[0].detach().flatten(1).t().numpy()), lambda x: x)]
+    found: list[tuple[str, Columns]] = []
+    for number in range(state.scale.shape[1]):
+        codes, columns = state.codes.numpy().T, None
+        if state.group is not None:
+            columns = np.flatnonzero(state.group.numpy() == number)
+            codes = codes[columns]
+        if not len(codes):
+            continue
+        scale, zero = state.scale[:, number].numpy(), state.zero[:, number].numpy().astype(np.int64)
+        stored = StoredWeights(codes, state.bits, scale, zero)
+        if largest_input is None:
+            weight = write_float_weights(graph, stored)
+        else:
+            weight = write_weights(graph, stored, largest_input)
+        found.append((weight, _choose(graph, columns, state.shape[1])))
+    return found
+
+
+def _choose(graph: GraphWriter, columns: np.ndarray | None, count: int) -> Columns:
+    if columns is None or len(columns) == count:
+        return lambda x: x
+    indices = graph.constant(columns.astype(np.int64))
+    return lambda x: graph.node("Gather", x, indices, axis=-1)
+
+
+def _bias(layer: QuantLayer, state: WeightState | None) -> np.ndarray | None:
+    bias = layer.weights()[1] if state is None else state.bias
+    return None if bias is None else bias.detach().numpy()
+
+
+def _with_bias(graph: GraphWriter, products: list[str], bias: np.ndarray | None) -> str:
+    y = products[0]
+    for product in products[1:]:
+        y = graph.node("Add", y, product)
+    return y if bias is None else graph.node("Add", y, graph.constant(bias))
+
+
+def _patches(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str, shape: Sequence[int]) -> str:
+    """(batch, channels, height, width) to (batch, out, rows, columns) by a linear layer on unfolded patches."""
+    _, channels, height, width = shape
+    down, right = conv.kernel_size
+    rows, columns = height // down, width // right
+    tiles = graph.node("Reshape", x, graph.integers(-1, channels, rows, down, columns, right))
+    tiles = graph.node("Transpose", tiles, perm=[0, 2, 4, 1, 3, 5])
+    tiles = graph.node("Reshape", tiles, graph.integers(-1, rows * columns, channels * down * right))
+    y = graph.node("Transpose", _linear(graph, layer, tiles), perm=[0, 2, 1])
+    return graph.node("Reshape", y, graph.integers(-1, conv.out_channels, rows, columns))
+
+
+def _convolution(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str) -> str:
+    """Whole numbers in floating point where input and weights have one step each; numbers on their grids elsewhere."""
+    state, inputs = layer.state(), layer.input
+    place = byte_range(inputs.grid) if inputs is not None and state is not None else None
+    if place is None or state is None or state.group is not None:
+        rounded = x if inputs is None else write_rounded(graph, x, inputs.grid)
+        weight = graph.constant(layer.weights()[0].detach().numpy())
+        y = _convolve(graph, conv, rounded, weight)
+    else:
+        coded = write_codes(graph, x, place)._replace(scale=1.0)
+        whole = state.codes.float() - state.zero[:, :1]  # a few numbers, beside those of linear layers
+        weight = graph.constant(whole.view_as(conv.weight).numpy())
+        y = _convolve(graph, conv, write_values(graph, coded), weight)
+        step = np.float32(place.scale) * state.scale[:, 0].numpy()
+        y = graph.node("Mul", y, graph.constant(step[:, None, None]))
+    bias = _bias(layer, state)
+    return y if bias is None else graph.node("Add", y, graph.constant(bias[:, None, None]))
+
+
+def _convolve(graph: GraphWriter, conv: nn.Conv2d, x: str, weight: str) -> str:
+    assert not isinstance(conv.padding, str)
+    pads = [*conv.padding, *conv.padding]
+    strides, dilations = list(conv.stride), list(conv.dilation)
+    return graph.node("Conv", x, weight, pads=pads, strides=strides, dilations=dilations, group=conv.groups)
+
+
+def write_attend(graph: GraphWriter, attend: QuantAttend, q: str, k: str, v: str, bias: str | None, width: int) -> str:
+    """softmax(q k^T / sqrt(width) + bias) v; q, k, v: (batch, heads, tokens, width)."""
+    scores = write_scores(graph, attend, q, k, width)
+    scores = scores if bias is None else graph.node("Add", scores, bias)
+    grid = _grids(attend).get("p")
+    if isinstance(grid, LogSqrt2Grid):  # probabilities themselves are never needed
+        return _mix_powers(graph, attend, graph.node("LogSoftmax", scores, axis=-1), v, grid)
+    return write_mix(graph, attend, graph.node("Softmax", scores, axis=-1), v)
+
+
+def write_scores(graph: GraphWriter, attend: QuantAttend, q: str, k: str, width: int) -> str:
+    """The first product, q k^T / sqrt(width)."""
+    grids = _grids(attend)
+    both = _are_bytes(grids, "q", "k")
+    scaled = _operand(graph, q, grids.get("q"), both, factor=1 / math.sqrt(width))
+    return graph.node(
+        "MatMul", scaled, _operand(graph, graph.node("Transpose", k, perm=[0, 1, 3, 2]), grids.get("k"), both)
+    )
+
+
+def write_mix(graph: GraphWriter, attend: QuantAttend, p: str, v: str) -> str:
+    """The second product, p v."""
+    grids = _grids(attend)
+    grid, both = grids.get("p"), _are_bytes(grids, "p", "v")
+    if isinstance(grid, LogSqrt2Grid):
+        return _mix_powers(graph, attend, graph.node("Log", p), v, grid)
+    return graph.node("MatMul", _operand(graph, p, grid, both), _operand(graph, v, grids.get("v"), both))
+
+
+def _mix_powers(graph: GraphWriter, attend: QuantAttend, logarithm: str, v: str, grid: LogSqrt2Grid) -> str:
+    """The same from logarithms of probabilities; the scale of their grid goes with the fewer numbers, v."""
+    values = _operand(graph, v, _grids(attend).get("v"), both=True, factor=float(grid.scale))
+    return graph.node("MatMul", write_powers(graph, logarithm, grid), values)
+
+
+def _grids(attend: QuantAttend) -> dict[str, Grid]:
+    return {name: module.grid for name, module in attend.all_grids().items()}
+
+
+def _are_bytes(grids: dict[str, Grid], *names: str) -> bool:
+    return all(name in grids and byte_range(grids[name]) is not None for name in names)
+
+
+def _operand(graph: GraphWriter, x: str, grid: Grid | None, both: bool, factor: float = 1.0) -> str:
+    """An operand on its grid, times a factor; as bytes behind a DequantizeLinear if both of a product are."""
+    place = byte_range(grid) if grid is not None and both else None
+    if place is not None:
+        return write_values(graph, write_codes(graph, x, place), factor)
+    rounded = x if grid is None else write_rounded(graph, x, grid)
+    return rounded if factor == 1 else graph.node("Mul", rounded, *graph.floats(factor))

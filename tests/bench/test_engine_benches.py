@@ -1,0 +1,45 @@
+"""The benchmarks of engines: every row is there, and decisions are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from maqee.bench.decisions import bench_decisions
+from maqee.bench.engine_speed import BASE, bench_engines
+from maqee.errors import MaqeeError
+from maqee.report.engine_table import decisions_line, engine_table
+from tests.runtime.makers import small_model, write_compressed_run
+
+
+@pytest.mark.slow
+def test_every_engine_has_a_row_for_every_batch() -> None:
+    found = bench_engines("test-vit", batch=(1, 2), mean_exit=3, images=4, memory=False, repeats=1)
+    names = [row.engine for row in found.rows if row.batch == 1]
+    assert names[0] == BASE
+    assert [row.engine for row in found.rows if row.batch == 2] == names
+    assert {"ONNX Runtime integer codes, exits", "OpenVINO integer codes, exits"} < set(names)
+    assert {"ONNX Runtime dynamic int8, full depth", "ONNX Runtime static int8, full depth"} < set(names)
+    exits = {row.mean_exit for row in found.rows if row.engine.endswith("exits")}
+    assert len(exits) == 1, "engines that take other exits are not comparable"
+    assert all(row.images_per_second > 0 for row in found.rows)
+    assert found.rows[0].speedup == 1
+    assert len(engine_table(found.to_json()).splitlines()) == 1 + 2 * (1 + len(names))
+
+
+def test_a_batch_of_more_images_than_there_are() -> None:
+    with pytest.raises(MaqeeError, match=r"batch: \[1, 8\] must be from 1 to the number of images, 4"):
+        bench_engines("test-vit", batch=(1, 8), images=4)
+
+
+def test_decisions_are_those_of_the_simulation(tmp_path: Path) -> None:
+    images = torch.randn(24, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    folder, _ = write_compressed_run(tmp_path / "run", small_model(), images)
+    found = bench_decisions(folder, images=40, data="digits", show=False)
+    assert found.layers_agree
+    assert found.same_exit >= found.same >= 39  # one may lie at a threshold
+    assert f"40 images: {found.same} take the same exit" in decisions_line(found.to_json())
+    with pytest.raises(MaqeeError, match="choose onnxruntime or openvino"):
+        bench_decisions(folder, engine="torch")
