@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 import torch
 
 from maqee.bench.integers import LAYER_TOLERANCE, draw_images
@@ -19,11 +19,12 @@ from maqee.exits import Decision
 from maqee.progress import steps
 from maqee.runs import require_data
 from maqee.runtime import ReadyModel, load
-from maqee.runtime.export.layer_check import check_layers
-from maqee.runtime.onnx_sessions import start_session
-from maqee.runtime.openvino_models import start_model
+from maqee.runtime.engines import onnxruntime_starter, openvino_starter
 
-_STARTS = {"onnxruntime": (start_session, True), "openvino": (start_model, False)}  # and whether weights are packed
+if TYPE_CHECKING:
+    import onnx
+
+_STARTERS = {"onnxruntime": onnxruntime_starter, "openvino": openvino_starter}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +79,12 @@ def bench_decisions(
         seed: random seed of the draw.
         show: progress with the time left.
     """
-    if engine not in _STARTS:
-        raise MaqeeError(f"engine: {engine!r} is compared nowhere: choose {' or '.join(_STARTS)}.")
+    if engine not in _STARTERS:
+        raise MaqeeError(f"engine: {engine!r} is compared nowhere: choose {' or '.join(_STARTERS)}.")
+    start, packed = _STARTERS[engine]()
+    from maqee.runtime.export.layer_check import check_layers  # needs what has just been asked for
+
     simulated = load(run)
-    start, packed = _STARTS[engine]
     splits = open_source(require_data(Path(run), data, data_root), simulated.model.backbone)
     splits.test.require("labels", "classification")
     chosen = draw_images(splits.test, images, seed, simulated.preprocessing)

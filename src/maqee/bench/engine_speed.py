@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from maqee.bench.peers import peer_runs
 from maqee.bench.resident import resident_bytes
 from maqee.bench.result import BenchResult
 from maqee.bench.throughput import mass_for_mean, policy_for_mass
@@ -28,12 +27,13 @@ from maqee.models.load import backbone_from_json
 from maqee.quant import quantize
 from maqee.quant.settings import QuantSettings
 from maqee.runtime import load
+from maqee.runtime.engines import onnxruntime_starter, openvino_starter
 from maqee.runtime.export.exported import export
-from maqee.runtime.export.segment_files import SegmentGraph, segment_graphs
-from maqee.runtime.onnx_sessions import start_session
-from maqee.runtime.openvino_models import start_model
 from maqee.runtime.outside import OutsideSegment, Start
 from maqee.runtime.ready import ReadyModel
+
+if TYPE_CHECKING:
+    from maqee.runtime.export.segment_files import SegmentGraph
 
 MEAN_EXIT = 7.26
 BASE = "torch float32, full depth"
@@ -113,6 +113,7 @@ def bench_engines(
     """
     if min(batch) < 1 or max(batch) > images:
         raise MaqeeError(f"batch: {list(batch)} must be from 1 to the number of images, {images}.")
+    onnxruntime_starter(), openvino_starter()  # both are needed, and better missed now than later
     torch.manual_seed(0)
     compressed, wanted = _open(model, bits, images)
     network = compressed.model
@@ -173,13 +174,16 @@ def _runners(
     network: EarlyExitModel, whole: EarlyExitModel, noise: Tensor, mass: np.ndarray, place: Path
 ) -> list[_Runner]:
     """What is timed, torch in float32 first."""
+    from maqee.bench.peers import peer_runs
+    from maqee.runtime.export.segment_files import segment_graphs
+
     depth = float(network.backbone.depth)
     float_graph, packed = segment_graphs(whole)[0], segment_graphs(network)
     found = [_Runner(BASE, whole.backbone, depth)]
     found.append(_under_policy("torch simulated, exits", network, network.segments, noise, mass))
-    for name, start, graphs in (
-        ("ONNX Runtime", start_session, packed),
-        ("OpenVINO", start_model, segment_graphs(network, packed=False)),
+    for name, (start, _), graphs in (
+        ("ONNX Runtime", onnxruntime_starter(), packed),
+        ("OpenVINO", openvino_starter(), segment_graphs(network, packed=False)),
     ):
         single = _outside([float_graph], start)[0]
         found.append(_Runner(f"{name} float32, full depth", partial(_call, single), depth))

@@ -16,6 +16,7 @@ import torch
 from maqee.errors import MaqeeError
 from maqee.quant.integer import keep_executing
 from maqee.registry import Registry
+from maqee.runtime.outside import Start, run_outside
 
 if TYPE_CHECKING:
     from maqee.runtime.ready import ReadyModel
@@ -71,20 +72,28 @@ def _run_by_kernels(model: ReadyModel, device: torch.device) -> ReadyModel:
 @engines.register("onnxruntime")
 def _run_by_onnxruntime(model: ReadyModel, device: torch.device) -> ReadyModel:
     """ONNX Runtime on the CPU: products of bytes with 32-bit sums; see `maqee.runtime.export`."""
-    for package in ("onnx", "onnxruntime"):
-        require_package(package, "onnxruntime", "onnx")
-    from maqee.runtime.onnx_sessions import start_session
-    from maqee.runtime.outside import run_outside
-
-    return run_outside(model, device, "onnxruntime", start_session, packed=True)
+    return run_outside(model, device, "onnxruntime", *onnxruntime_starter())
 
 
 @engines.register("openvino")
 def _run_by_openvino(model: ReadyModel, device: torch.device) -> ReadyModel:
     """OpenVINO on the CPU, from the same graphs as ONNX Runtime."""
+    return run_outside(model, device, "openvino", *openvino_starter())
+
+
+def onnxruntime_starter() -> tuple[Start, bool]:
+    """What makes graphs ready to run by ONNX Runtime, and whether it puts packed weights together."""
+    for package in ("onnx", "onnxruntime"):
+        require_package(package, "onnxruntime", "onnx")
+    from maqee.runtime.onnx_sessions import start_session
+
+    return start_session, True
+
+
+def openvino_starter() -> tuple[Start, bool]:
+    """The same for OpenVINO."""
     for package in ("onnx", "openvino"):
         require_package(package, "openvino", "openvino")
     from maqee.runtime.openvino_models import start_model
-    from maqee.runtime.outside import run_outside
 
-    return run_outside(model, device, "openvino", start_model, packed=False)
+    return start_model, False
