@@ -20,6 +20,7 @@ from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
 from maqee.runtime.engines import use_engine
+from maqee.runtime.export.coded_operands import byte_range
 from maqee.runtime.export.layer_check import check_layers
 from maqee.runtime.export.segment_files import segment_graphs
 from maqee.runtime.onnx_sessions import start_session
@@ -116,7 +117,7 @@ def test_openvino_layers_from_equal_inputs(compressed: dict[str, tuple[Quantized
 
 
 def test_products_are_made_from_bytes(compressed: dict[str, tuple[QuantizedModel, Tensor]], tmp_path: Path) -> None:
-    """What ONNX Runtime makes of a graph: only p v, whose probabilities are on a logarithmic grid, is left in float."""
+    """What ONNX Runtime makes of a graph: only p v is left in float, and only where the grid of p fits no byte."""
     quantized, _ = compressed["rtn"]
     network = quantized.model
     assert isinstance(network, EarlyExitModel)
@@ -128,13 +129,12 @@ def test_products_are_made_from_bytes(compressed: dict[str, tuple[QuantizedModel
     found = Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
     first, last = network.exit_blocks[-2:]
     inside = tuple(f"backbone.blocks.{number}." for number in range(first, last))
-    layers, attends = (
-        sum(name.startswith(inside) for name in names) for names in (quantized.layers, quantized.attends)
-    )
-    classifiers = sum(name.startswith("backbone.head") for name in quantized.layers)
-    assert attends == last - first > 0
-    assert found["MatMulIntegerToFloat"] == layers + attends + classifiers
-    assert found["DequantizeLinear"] <= attends
+    layers = sum(name.startswith(inside) for name in quantized.layers)
+    attends = [attend.all_grids() for name, attend in quantized.attends.items() if name.startswith(inside)]
+    in_bytes = sum(byte_range(grids["p"].grid) is not None for grids in attends)
+    assert len(attends) == last - first > 0
+    assert found["MatMulIntegerToFloat"] + found["QLinearMatMul"] == layers + len(attends) + in_bytes
+    assert found["DequantizeLinear"] == len(attends) - in_bytes  # of v
 
 
 @pytest.mark.parametrize("engine", ENGINES)
