@@ -78,6 +78,19 @@ def test_float_models_of_every_task(make: Callable[[], EarlyExitModel]) -> None:
         assert torch.allclose(found.confidence, wanted.confidence, atol=1e-5)
 
 
+@pytest.mark.parametrize("engine", [*ENGINES, "reference"])
+def test_streams_on_every_engine(engine: str, tmp_path: Path) -> None:
+    """Batches of other sizes than the stream's own, and fewer images than it would like."""
+    model = small_model()
+    images = noise(model, 20)
+    folder, _ = write_compressed_run(tmp_path / "run", model, images)
+    loaded = maqee.load(folder, engine=engine)
+    wanted, answers = loaded.run(images), list(loaded.stream(images.split(7), batch=4))
+    assert len(set(wanted.exit.tolist())) > 1
+    assert torch.equal(torch.cat([answer.exit for answer in answers]), wanted.exit)
+    assert torch.allclose(torch.cat([answer.output for answer in answers]), wanted.output, rtol=1e-4, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def compressed() -> dict[str, tuple[QuantizedModel, Tensor]]:
     """Models whose grids have every form: bytes, two regions, two groups of columns, logarithms."""
