@@ -94,6 +94,12 @@ def read_arrays_and_metadata(path: Path) -> tuple[dict[str, NDArray[Any]], dict[
     try:
         with safe_open(path, framework="np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return arrays, file.metadata() or {}
+            metadata = file.metadata() or {}
     except (SafetensorError, ValueError, TypeError, AttributeError, OSError) as error:
         raise MaqeeError(f"{path} is not a readable safetensors file ({error}): download or write it again.") from error
+    for name, array in arrays.items():
+        if array.dtype.isbuiltin != 1:  # other packages can teach numpy more kinds
+            raise MaqeeError(
+                f"{path} is not a readable safetensors file ({name} holds {array.dtype}): download or write it again."
+            )
+    return arrays, metadata

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from maqee.bench.decisions import DecisionComparison
+from maqee.bench.engine_speed import EngineComparison
 from maqee.bench.fitting import FittingComparison, FittingRow
 from maqee.bench.gradients import GradientComparison
 from maqee.bench.neighbour import NeighbourTiming
@@ -19,11 +21,14 @@ from maqee.cli.output import show
 from maqee.evaluation.method_comparison import MethodComparison, MethodRow, MethodSummary
 from maqee.io import read_json
 from maqee.report import bench_tables
+from maqee.report.engine_table import decisions_line, engine_table
 from maqee.report.method_table import method_table
 from maqee.report.tables import baseline_table, evaluation_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
+    "decisions": (decisions_line, DecisionComparison),
+    "engines": (engine_table, EngineComparison),
     "exits": (bench_tables.exits_table, ThroughputComparison),
     "gradients": (bench_tables.gradients_line, GradientComparison),
     "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
@@ -42,7 +47,7 @@ def names(kind: type) -> set[str]:
 def test_benchmarks(path: Path) -> None:
     table, kind = BENCHMARKS[path.stem.partition("-")[0]]
     result = read_json(path)
-    assert result.get("model", "demo") in table(result)
+    assert result.get("model", result.get("run", "demo")) in table(result)
     assert kind is None or set(result) == names(kind)
     rows = {"exits": ThroughputRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
     assert rows is None or all(set(row) == names(rows) for row in result["rows"])
