@@ -124,18 +124,24 @@ def test_training_lowers_the_loss(model: EarlyExitModel, tmp_path: Path) -> None
 def test_codes_compute_what_was_learnt(model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from maqee.compression import recovery as recovery_module
 
-    measure, seen = make_measure(model, method="erq"), []
-    [(images, targets)] = batches_of(digits("test", 100), model, 100)
+    measure = make_measure(model, method="erq")
+    seen: list[torch.Tensor] = []
+    [(images, _)] = batches_of(digits("test", 100), model, 100)
+
+    def outputs() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cat(measure.model.eval().forward_all(images).outputs, dim=1)  # (images, exits x classes)
 
     def spy(quantized: Any) -> None:
-        seen.append(stage_loss(measure, images, targets))
+        seen.append(outputs())
         finish_learning(quantized)
-        seen.append(stage_loss(measure, images, targets))
+        seen.append(outputs())
 
     monkeypatch.setattr(recovery_module, "finish_learning", spy)
     set_weights(measure.quantized, BITS)
     make_recovery(model, tmp_path)(measure.quantized, by_block(BITS), MASS, 5)
-    assert seen[1] == pytest.approx(seen[0], rel=1e-3)
+    apart = (seen[1] - seen[0]).abs().amax(dim=1)  # of every image
+    assert float(apart.median()) < 1e-4  # but for images in which some number was tied between two codes
 
 
 @pytest.mark.parametrize("learn_steps", [True, False])
