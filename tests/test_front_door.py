@@ -51,6 +51,7 @@ COMMANDS = {
     "quantize": "compare_methods",
     "search": "search",
     "show": "show",
+    "table": "table",
     "exits": "train_exits",
     "train": "train",
     "what": "what",

@@ -12,7 +12,7 @@ from tests.helpers import run_python
 SOURCE = Path(__file__).parents[1] / "src" / "maqee"
 LAYERS = (
     "root", "apq", "models", "tasks", "data", "exits", "quant", "runtime", "evaluation", "training", "compression",
-    "report", "bench", "cli",
+    "tables", "report", "bench", "cli",
 )  # fmt: skip
 # What a folder must not know although it lies below: the last column of the design's table.
 FORBIDDEN = {
@@ -21,7 +21,7 @@ FORBIDDEN = {
     "exits": {"apq"},
     "quant": {"apq", "exits", "tasks", "data"},
     "training": {"apq"},
-    "report": {"models", "exits", "quant", "runtime", "training", "compression"},
+    "report": {"models", "exits", "quant", "runtime", "training", "compression", "tables"},
 }
 # Runtime takes plans from apq, which are values, and nothing that searches; images from data, and no reader.
 RUNTIME_MAY = {"maqee.apq.plan", "maqee.apq.trace"}

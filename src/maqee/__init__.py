@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from maqee.quant import QuantizedModel as QuantizedModel
     from maqee.quant import QuantSettings as QuantSettings
     from maqee.quant import quantize as quantize
+    from maqee.report.grid_formats import render_table as render_table
     from maqee.report.show import Pictures as Pictures
     from maqee.report.show import show as show
     from maqee.runtime import Prediction as Prediction
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from maqee.runtime import predict as predict
     from maqee.runtime.export.exported import Export as Export
     from maqee.runtime.export.exported import export as export
+    from maqee.tables.table_run import Table as Table
+    from maqee.tables.table_run import table as table
     from maqee.training import Recipe as Recipe
     from maqee.training import Training as Training
     from maqee.training import read_recipe as read_recipe
@@ -115,6 +118,7 @@ else:
             "RoadTimes": "maqee.apq.road_times",
             "RunDiagnosis": "maqee.evaluation.diagnose",
             "SearchOptions": "maqee.apq",
+            "Table": "maqee.tables.table_run",
             "Trace": "maqee.apq",
             "TraceFrontier": "maqee.evaluation.trace_results",
             "TraceSearch": "maqee.evaluation.trace_results",
@@ -150,8 +154,10 @@ else:
             "rank_confidences": "maqee.evaluation.confidence_ranks",
             "read_compress_config": "maqee.compression.compress_config",
             "read_recipe": "maqee.training",
+            "render_table": "maqee.report.grid_formats",
             "search": "maqee.evaluation.trace_search",
             "show": "maqee.report.show",
+            "table": "maqee.tables.table_run",
             "train_exits": "maqee.training.exits_recipe",
             "train": "maqee.training",
             "what": "maqee.evaluation.what",

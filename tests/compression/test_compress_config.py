@@ -215,7 +215,7 @@ def test_half_of_the_samples_are_scored(samples: int, scored: int) -> None:
 
 def test_a_request_is_repeated(tmp_path: Path) -> None:
     """What a run has stored about itself gives the same configuration again."""
-    from maqee.compression.request import FORMAT, VERSION, _plain
+    from maqee.compression.request import FORMAT, VERSION, plain_options
     from maqee.io import write_json
 
     options = CompressOptions(
@@ -227,8 +227,7 @@ def test_a_request_is_repeated(tmp_path: Path) -> None:
         risk=RiskOptions(method="ltt", epsilon=0.1),
     )
     budget, search = Budget(max_drop=0.01), SearchOptions(alpha=0.25)
-    kept = {**asdict(options), "recovery": _plain(options)}
-    choices = {"budget": asdict(budget), "search": asdict(search), "options": kept}
+    choices = {"budget": asdict(budget), "search": asdict(search), "options": plain_options(options)}
     path = tmp_path / "request.json"
     write_json(path, {"format": FORMAT, "version": VERSION, "model": "a", "images": "b", "choices": choices})
     assert read_compress_config(path) == CompressConfig(budget=budget, search=search, options=options)

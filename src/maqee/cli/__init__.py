@@ -31,6 +31,7 @@ from maqee.cli import (
     quantize,
     search,
     show,
+    table,
     train,
     what,
 )
@@ -74,6 +75,7 @@ app.command("search")(search.search)
 app.command("diagnose")(diagnose.diagnose)
 app.command("baselines")(baselines.baselines)
 app.command("envelope")(envelope.envelope)
+app.command("table", cls=table.RayMayStandAlone)(table.table)
 app.command("predict")(predict.predict)
 app.command("profile")(profile.profile)
 app.command("export")(export.export)

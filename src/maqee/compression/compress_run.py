@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from maqee.apq import Budget, SearchOptions
 from maqee.apq.road_times import RoadTimes
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.job import compress_model
-from maqee.data import ImageSet, open_source
+from maqee.data import ImageSet, Splits, open_source
 from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
@@ -118,11 +118,48 @@ def _compress_run(
     device: str | None,
     show: bool,
 ) -> ReadyModel:
+    opened = open_run(run, source, preprocessing, options, show)
+    if times is not None:
+        times.check_fits(opened.network.exit_blocks)
+    return compress_model(
+        opened.network,
+        opened.splits.calibration,
+        opened.splits.train,
+        budget=budget,
+        search_options=search_options,
+        options=opened.options,
+        out=out,
+        device=device,
+        test=opened.splits.test,
+        source=opened.facts,
+        show=show,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run with its images, ready to be compressed.
+
+    Attributes:
+        network: the model, in full precision.
+        splits: its images.
+        options: those given, with images varied in recovery as they were when the backbone was trained.
+        facts: where model and data lie, for `source.json`.
+    """
+
+    network: EarlyExitModel
+    splits: Splits
+    options: CompressOptions
+    facts: dict[str, Any]
+
+
+def open_run(
+    run: Path, source: DataSource, preprocessing: Mapping[str, Any], options: CompressOptions, show: bool = True
+) -> OpenedRun:
+    """Load a model and open its data; the options must name the task."""
     folder = resolve_model(run)
     network = load_compressible(folder, tasks[options.task or ""].confidence)
     network.backbone.preprocessing = override(network.backbone.preprocessing, **preprocessing)
-    if times is not None:
-        times.check_fits(network.exit_blocks)
     if options.recovery.augment is None:
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)
@@ -135,19 +172,7 @@ def _compress_run(
         SEEN: check_unseen(Path(folder), splits.calibration),
         "environment": describe_environment(),
     }
-    return compress_model(
-        network,
-        splits.calibration,
-        splits.train,
-        budget=budget,
-        search_options=search_options,
-        options=options,
-        out=out,
-        device=device,
-        test=splits.test,
-        source=facts,
-        show=show,
-    )
+    return OpenedRun(network, splits, options, facts)
 
 
 def _augmentation(recipe: dict[str, Any]) -> AugmentSection | None:

@@ -69,7 +69,7 @@ def envelope(
         device: the GPU if there is one.
     """
     run, options = require_folder(Path(model)), options or CompressOptions()
-    settings = _all_pairs(options.quantization, weights, activations)
+    settings = all_pairs(options.quantization, weights, activations)
     _ = [known_methods[name] for name in methods]  # mistakes must not cost an hour
     task, target, folder = tasks[options.task or task_of(run)], pick_device(device), model_folder(run)
     network = load_with_exits(folder, task.confidence).to(target).eval()
@@ -107,7 +107,7 @@ def envelope(
     )
 
 
-def _all_pairs(settings: QuantSettings, weights: Sequence[int], activations: Sequence[int]) -> QuantSettings:
+def all_pairs(settings: QuantSettings, weights: Sequence[int], activations: Sequence[int]) -> QuantSettings:
     """The settings with every pair, which blocks, exit heads and mergings can then be switched to.
 
     Fitting is done at the settings' own weight bits where they are among those wanted.
@@ -136,7 +136,7 @@ def _measure_pairs(
     quantized, network = measure.quantized, measure.model
     shared = [Policy.same(threshold, network.num_exits) for threshold in SWEEP]
     for weight, activation in wanted:
-        trace = measure.trace(_uniform(quantized, weight, activation))
+        trace = measure.trace(uniform_pair(quantized, weight, activation))
         target = max(0.0, trace.full_metric - USUAL_DROP)
         policies = [*shared, Policy(choose_shared(trace, target))]
         measured = measure_batches(network, test, task, policies)
@@ -155,7 +155,7 @@ def choose_shared(trace: Trace, target: float) -> tuple[float, ...]:
     return shared_threshold(least_cost_problem(trace, target, float(exit_costs(trace)[-1]))).thresholds
 
 
-def _uniform(quantized: QuantizedModel, weight: int, activation: int) -> BitSettings:
+def uniform_pair(quantized: QuantizedModel, weight: int, activation: int) -> BitSettings:
     """A pair in everything that can be switched; patch embedding and classifier as they are."""
     now = quantized.bit_settings
     return replace(BitSettings.uniform(weight, activation, quantized.depth), patch=now.patch, classifier=now.classifier)

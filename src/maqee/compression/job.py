@@ -62,7 +62,7 @@ def compress_model(
     again.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
-    options = _completed(options, model)
+    options = completed(options, model)
     task = tasks[options.task or "classification"]
     trains = bool(options.recovery_steps or how.recovery_steps)
     if trains and (train is None or out is None):
@@ -134,7 +134,7 @@ def _compress_checked(
     return done
 
 
-def _completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptions:
+def completed(options: CompressOptions, model: EarlyExitModel) -> CompressOptions:
     """The options with what was left open: a request says what is really done."""
     size = options.recovery.batch_size or training_batch(model.backbone)
     given = options.recovery

@@ -48,10 +48,7 @@ class Request:
         for index in range(len(calibration)):
             digest.update(calibration.images.name(index).encode())
         digest.update(to_json(model.backbone.preprocessing.to_json()).encode())
-        kept = {**asdict(options), "recovery": _plain(options)}
-        if options.risk is None:  # requests without a promise are as they were before there were any
-            del kept["risk"]
-        choices = {"budget": asdict(budget), "search": asdict(search_options), "options": kept}
+        choices = {"budget": asdict(budget), "search": asdict(search_options), "options": plain_options(options)}
         return cls(weights_digest(model), digest.hexdigest(), choices)
 
 
@@ -68,7 +65,11 @@ def claim(out: Path, request: Request) -> None:
     write_json(path, values)
 
 
-def _plain(options: CompressOptions) -> dict[str, Any]:
-    """Recovery settings as JSON values."""
+def plain_options(options: CompressOptions) -> dict[str, Any]:
+    """The options as JSON values."""
     augment = options.recovery.augment
-    return {**vars(options.recovery), "augment": None if augment is None else augment.model_dump(mode="json")}
+    recovery = {**vars(options.recovery), "augment": None if augment is None else augment.model_dump(mode="json")}
+    kept = {**asdict(options), "recovery": recovery}
+    if options.risk is None:  # requests without a promise are as they were before there were any
+        del kept["risk"]
+    return kept

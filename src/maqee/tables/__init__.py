@@ -1,0 +1,1 @@
+"""Tables of results: a grid of runs from one YAML file, done here, in worker processes or on Ray, and collected."""

@@ -1,0 +1,100 @@
+"""Rows from finished runs: mean and standard deviation over seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from maqee.io import read_json
+from maqee.tables.grid import row_works
+from maqee.tables.table_file import BEST, Row, TableFile
+from maqee.tables.work import ROW, Work
+
+_FIGURES = ("accuracy", "mean_exit", "bops")
+
+
+def collect_rows(
+    table: TableFile, grid: list[Work], root: Path, command: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows that have finished runs, and what they have in common.
+
+    Args:
+        table: what was wanted.
+        grid: all work.
+        root: the folder of all runs.
+        command: that makes the table; a row's own is the same with --only.
+    """
+    rows, facts = [], {}
+    for name, row in table.rows.items():
+        folders = [root / work.folder for work in row_works(grid, name) if work.finished(root)]
+        runs = [read_json(folder / ROW) for folder in folders]
+        if runs:
+            rows.append(_row(table, name, row, runs, f"{command} --only {name}"))
+            facts = {key: runs[0][key] for key in ("data", "images", "task", "metric")}
+    return rows, facts
+
+
+def mean_and_deviation(values: Sequence[float]) -> dict[str, float | None]:
+    """Over seeds; the deviation is that of a sample, and there is none of a single value.
+
+    Example:
+        >>> mean_and_deviation([1.0, 3.0])
+        {'mean': 2.0, 'std': 1.414214}
+    """
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": _rounded(statistics.fmean(values)), "std": None if deviation is None else _rounded(deviation)}
+
+
+def _row(table: TableFile, name: str, row: Row, runs: list[dict[str, Any]], command: str) -> dict[str, Any]:
+    reached = [run["controlled"] for run in runs if run["controlled"] is not None]
+    targets = [run["target"] for run in runs if run["target"] is not None]
+    controlled = None
+    if targets and len(reached) == len(runs):
+        controlled = {
+            "target": _rounded(statistics.fmean(targets)),
+            **{key: mean_and_deviation([values[key] for values in reached]) for key in _FIGURES},
+        }
+    return {
+        "name": name,
+        "backbone": table.backbone,
+        "bits": bits_words(row, runs),
+        "method": row.method,
+        "quantizer": row.quantizer if row.method == "maqee" else None,
+        "exits": "none" if row.chosen == "none" else row.exits,
+        "thresholds": _threshold_words(table, row),
+        "recovered": row.recovered,
+        "execution": runs[0]["execution"],
+        "seeds": len(runs),
+        **{key: mean_and_deviation([run[key] for run in runs]) for key in _FIGURES},
+        "weight_bits": mean_and_deviation([run["weight_bits"] for run in runs]),
+        "activation_bits": mean_and_deviation([run["activation_bits"] for run in runs]),
+        "controlled": controlled,
+        "controlled_reached": len(reached) if targets else None,
+        "command": command,
+        "revision": ", ".join(sorted({str(run["environment"]["revision"]) for run in runs})),
+        "runs": [{key: run[key] for key in ("seed", *_FIGURES, "thresholds", "target", "controlled")} for run in runs],
+    }
+
+
+def bits_words(row: Row, runs: list[dict[str, Any]]) -> str:
+    """Bits as a column shows them: FP32, W4A4, MP4/4 where weights differ, MP where both are chosen."""
+    if row.method == "float":
+        return "FP32"
+    if row.method == "maqee":
+        return "MP weights" if row.bits == "weights" else "MP both"
+    if row.bits == BEST:
+        pairs = {(run["weight_bits"], run["activation_bits"]) for run in runs}
+        return "best " + "/".join(f"W{weight:.0f}A{activation:.0f}" for weight, activation in sorted(pairs))
+    return f"MP {str(row.bits).upper()}" if row.method == "mptq" else str(row.bits).upper()
+
+
+def _threshold_words(table: TableFile, row: Row) -> str:
+    chosen = table.threshold if row.chosen == "default" else row.chosen
+    return chosen if isinstance(chosen, str) else f"{chosen:g}"
+
+
+def _rounded(value: float) -> float:
+    """To seven figures: more are noise."""
+    return float(f"{value:.7g}")

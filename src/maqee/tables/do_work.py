@@ -1,0 +1,29 @@
+"""Do one piece of work: in its own folder, which is locked meanwhile, and only if nobody has done it yet."""
+
+from __future__ import annotations
+
+import time
+
+from maqee.folder_lock import hold_folder
+from maqee.io import write_json
+from maqee.tables.work import TIMES, Place, Work
+
+
+def do_work(work: Work, place: Place) -> bool:
+    """Make a model or measure a row; False where that was done before.
+
+    What this leaves behind is the same wherever it runs. Seconds are kept apart, because they never are.
+    """
+    from maqee.tables.measure_row import measure_row  # late: workers import torch when there is something to do
+    from maqee.tables.prepare import prepare
+
+    folder, began = place.root / work.folder, time.monotonic()
+    with hold_folder(folder):
+        if work.finished(place.root):
+            return False
+        if work.row is None:
+            prepare(work.case, folder, place)
+        else:
+            measure_row(work.case, work.row, folder, place)
+        write_json(folder / TIMES, {"seconds": round(time.monotonic() - began, 3)})
+    return True

@@ -1,0 +1,29 @@
+"""Work done in this process, one piece after the other."""
+
+from __future__ import annotations
+
+import logging
+
+from maqee.errors import MaqeeError
+from maqee.tables.do_work import do_work
+from maqee.tables.work import Place
+from maqee.tables.work_queue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+def run_here(queue: WorkQueue, place: Place) -> None:
+    """Do everything; what fails is noted, and the rest is done."""
+    while (work := queue.take()) is not None:
+        try:
+            computed = do_work(work, place)
+        except Exception as error:  # whatever goes wrong in one run must not cost the others
+            queue.fail(work, describe(error))
+        else:
+            queue.finish(work, computed)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: a user's mistake as it is, anything else with its kind."""
+    words = " ".join(str(error).split())
+    return words if isinstance(error, MaqeeError) else f"{type(error).__name__}: {words}"

@@ -1,0 +1,108 @@
+"""Measure one run of a row: choose thresholds on calibration images, then look at the test images once.
+
+Both protocols of the paper come from that one pass. *Standard configuration* is the row's own thresholds. *Controlled
+performance* adds one offset to all of them: the cheapest that reaches the target on calibration images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from maqee.apq import Plan, Trace, controlled_performance
+from maqee.apq.held_out import expected_choice
+from maqee.apq.risks import measure_scales
+from maqee.compression.baseline_model import best_shared, wanted
+from maqee.device import pick_device
+from maqee.environment import describe_environment
+from maqee.evaluation.record import measure_policies
+from maqee.evaluation.results import PolicyFigures
+from maqee.exits import EarlyExitModel
+from maqee.io import read_json, write_json
+from maqee.policy import Policy
+from maqee.runs import PLAN, TRACE
+from maqee.runtime.loading import load_quantized_network
+from maqee.tables.cases import Case
+from maqee.tables.prepare import open_case, read_calibration
+from maqee.tables.work import MODEL, MODELS, ROW, Measuring, Place
+from maqee.tasks import tasks
+from maqee.threads import threads_for
+
+
+def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
+    """Write the figures of one run."""
+    model_folder = place.root / MODELS / case.name / MODEL
+    trace = Trace.load(model_folder / TRACE)
+    opened = open_case(case, place)
+    task, network = tasks[opened.options.task or ""], opened.network
+    if case.kind != "float":
+        network = _load(model_folder, network).to(pick_device(place.device))
+    thresholds = _thresholds(case, row, trace, model_folder, place)
+    target = read_calibration(place.root / row.target)["full_depth"] if isinstance(row.target, str) else row.target
+    moved = None if target is None else controlled_performance(trace, thresholds, target)
+    policies = [Policy(thresholds), *([] if moved is None else [Policy(moved.thresholds)])]
+    with threads_for(network.parts(), pick_device(place.device)):
+        _, rows = measure_policies(network, opened.splits.test, task, trace.bits, policies)
+    write_json(
+        folder / ROW,
+        {
+            "row": row.name,
+            "seed": row.seed,
+            "model": case.name,
+            "data": opened.splits.test.name,
+            "images": len(opened.splits.test),
+            "task": task.name,
+            "metric": task.metric_name,
+            "execution": "simulated",
+            **_figures(rows[0], task.metric_name),
+            "exit_mass": list(rows[0].exit_mass),
+            "bits": trace.bits.to_json(),
+            "weight_bits": _mean_bits(trace, 0),
+            "activation_bits": _mean_bits(trace, 1),
+            "calibration": read_calibration(place.root / MODELS / case.name),
+            "target": target,
+            "controlled": None if moved is None else _figures(rows[1], task.metric_name) | {"offset": moved.setting},
+            "environment": describe_environment(),
+        },
+    )
+
+
+def _load(folder: Path, reference: EarlyExitModel) -> EarlyExitModel:
+    """The quantized model, which prepares images and is sure of its answers as the one it was made from."""
+    model = load_quantized_network(folder).model
+    assert isinstance(model, EarlyExitModel)
+    model.use_confidence(reference.confidence)
+    model.backbone.preprocessing = reference.backbone.preprocessing
+    return model.eval()
+
+
+def _thresholds(case: Case, row: Measuring, trace: Trace, folder: Path, place: Place) -> tuple[float, ...]:
+    """The row's own thresholds, from calibration images alone."""
+    if row.thresholds_from is not None:
+        return tuple(read_json(place.root / row.thresholds_from / ROW)["thresholds"])
+    if not trace.exits:
+        return ()
+    if not isinstance(row.chosen, str):
+        return (row.chosen,) * trace.exits
+    budget, how = case.config.budget, case.config.search
+    if row.chosen == "shared":
+        return best_shared([trace], budget, how)[0].thresholds
+    if case.kind == "search":
+        return Plan.load(folder / PLAN).thresholds
+    asked = wanted(budget, how, trace.float_metric, trace.full_metric)
+    return expected_choice(trace, asked, measure_scales(trace, trace, how), how).found.thresholds
+
+
+def _figures(policy: PolicyFigures, metric: str) -> dict[str, Any]:
+    return {
+        "accuracy": policy.metrics[metric],
+        "mean_exit": policy.mean_exit,
+        "bops": policy.bops,
+        "thresholds": list(policy.thresholds),
+    }
+
+
+def _mean_bits(trace: Trace, which: int) -> float:
+    """Mean over the layers of blocks that have weights: of weights (0) or of activations (1)."""
+    widths = [pair[which] for block in trace.bits.blocks for pair in block.linear]
+    return round(sum(widths) / len(widths), 6)

@@ -1,0 +1,142 @@
+"""Make a model of a table: quantized, searched, trained, with its calibration pass beside it.
+
+models/erq-W4A4-lgvit-seed0-1c9f3a52/
+prepared.json     written last: it says that the folder is finished
+times.json        seconds that it took
+model/            as `maqee compress` writes it; of the model as it came, its calibration pass alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from maqee.apq import Trace
+from maqee.apq.budget import USUAL_DROP
+from maqee.compression.baseline_model import fit_baseline, fit_best_pair, recover_baseline
+from maqee.compression.compress_run import OpenedRun, open_run
+from maqee.compression.envelope import choose_shared
+from maqee.compression.job import compress_model
+from maqee.device import pick_device
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.calibration import draw_images
+from maqee.evaluation.record import measure_exits
+from maqee.exits import EarlyExitModel
+from maqee.io import read_json, write_json
+from maqee.models.digest import weights_digest
+from maqee.quant.artifact import save_quantized
+from maqee.runs import PREPROCESSING, SOURCE, TRACE, TRAINING, require_data, task_of
+from maqee.tables.cases import Case
+from maqee.tables.work import MODEL, PREPARED, Place
+from maqee.tasks import tasks
+from maqee.threads import threads_for
+from maqee.widths import BitSettings
+
+
+def open_case(case: Case, place: Place) -> OpenedRun:
+    """The full-precision model of a case, on its device, with its images."""
+    run = Path(case.model)
+    options = replace(case.config.options, task=case.config.options.task or task_of(run))
+    opened = open_run(run, require_data(run, case.data, place.data_root), {}, options, show=False)
+    network = opened.network.to(pick_device(place.device)).eval()
+    return replace(opened, network=_without_exits(network) if case.bare else network)
+
+
+def prepare(case: Case, folder: Path, place: Place) -> None:
+    """Make the model in a folder that nobody else works in; what was begun before is gone on with."""
+    opened = open_case(case, place)
+    for part in (opened.splits.test, opened.splits.calibration):
+        part.require(tasks[opened.options.task or ""].targets, opened.options.task or "")
+    device = pick_device(place.device)
+    with threads_for(opened.network.parts(), device):
+        make = {"float": _record_float, "uniform": _fit_uniform, "best": _fit_uniform, "search": _search}[case.kind]
+        trace = make(case, opened, folder / MODEL, device)
+    write_json(
+        folder / PREPARED,
+        {
+            "settings": case.settings,
+            "calibration": {"full_depth": trace.full_metric, "full_precision": trace.float_metric},
+            "environment": describe_environment(),
+        },
+    )
+
+
+def _record_float(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+    """A calibration pass of the model as it came; both halves of the trace are its own."""
+    network, task = opened.network, tasks[opened.options.task or ""]
+    _, measuring = draw_images(opened.splits.calibration, *opened.options.draws)
+    record = measure_exits(network, measuring, task).record
+    nothing = np.zeros((len(measuring), network.backbone.depth), np.float32)
+    trace = Trace(
+        exit_blocks=network.exit_blocks,
+        float_confidence=record.confidence,
+        confidence=record.confidence,
+        float_loss=record.loss,
+        loss=record.loss,
+        float_correct=record.score,
+        correct=record.score,
+        drift=nothing,
+        noise=nothing,
+        parts=tuple(network.parts()),
+        bits=BitSettings.uniform(32, 32, network.backbone.depth),
+        task=task.name,
+        model=weights_digest(network),
+    )
+    trace.save(folder / TRACE)
+    return trace
+
+
+def _fit_uniform(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+    """A baseline: uniform bits, MPTQ's own, or the best uniform pair; trained if that is asked for."""
+    network, options, calibration = opened.network, opened.options, opened.splits.calibration
+    if case.kind == "best":
+        measure, trace = fit_best_pair(network, calibration, options, case.config.budget, case.config.search, device)
+    else:
+        measure, trace = fit_baseline(network, calibration, options, device)
+    if options.recovery_steps:
+        if opened.splits.train is None:
+            raise MaqeeError(f"{calibration.name} comes without training images: leave recovered out.")
+        policy = choose_shared(trace, max(0.0, trace.full_metric - USUAL_DROP)) if trace.exits else ()
+        trace = recover_baseline(measure, trace, policy, opened.splits.train, options, folder / TRAINING, device)
+    save_quantized(measure.quantized, folder)
+    trace.save(folder / TRACE)
+    write_json(folder / PREPROCESSING, network.backbone.preprocessing.to_json())
+    write_json(folder / SOURCE, opened.facts)
+    return trace
+
+
+def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+    """Bits and thresholds together; a search that was stopped goes on."""
+    done = compress_model(
+        opened.network,
+        opened.splits.calibration,
+        opened.splits.train,
+        budget=case.config.budget,
+        search_options=case.config.search,
+        options=opened.options,
+        out=folder,
+        device=str(device),
+        source=opened.facts,
+        show=False,
+    )
+    if not done.finished:  # the user stopped it
+        raise KeyboardInterrupt
+    return done.trace
+
+
+def _without_exits(network: EarlyExitModel) -> EarlyExitModel:
+    """The same backbone with its own classifier alone."""
+    if network.final_kind is not None:
+        raise MaqeeError(f"The backbone has no classifier of its own ({network.final_kind}): leave its exits on.")
+    return EarlyExitModel(network.backbone, (), (), confidence=network.confidence).eval()
+
+
+def read_calibration(folder: Path) -> dict[str, Any]:
+    """What a finished model reaches on calibration images at full depth."""
+    values: dict[str, Any] = read_json(folder / PREPARED)["calibration"]
+    return values

@@ -1,0 +1,133 @@
+"""`maqee.table`: do what a table's file wants, wherever, and collect it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.io import write_json
+from maqee.progress import steps
+from maqee.tables.collect import collect_rows
+from maqee.tables.grid import make_grid
+from maqee.tables.in_process import run_here
+from maqee.tables.on_ray import require_ray, run_on_ray
+from maqee.tables.table_file import read_table
+from maqee.tables.work import Place, Work
+from maqee.tables.work_queue import WorkQueue
+from maqee.tables.worker_processes import run_in_processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, as far as its runs are finished.
+
+    Attributes:
+        name: of the table.
+        facts: data set, number of test images, task and metric.
+        rows: in the order of the file, each with mean and standard deviation over its seeds.
+        missing: names of rows without a finished run.
+        failures: folders of the work that failed this time, each with the reason.
+        computed: folders of the work that was done this time.
+        environment: versions and hardware.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    rows: tuple[Mapping[str, Any], ...]
+    missing: tuple[str, ...]
+    failures: Mapping[str, str]
+    computed: tuple[str, ...]
+    environment: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, the same for equal inputs but for the environment; what happened this time is not in it."""
+        return {
+            "table": self.name,
+            **self.facts,
+            "rows": [dict(row) for row in self.rows],
+            "missing": list(self.missing),
+            "environment": dict(self.environment),
+        }
+
+
+def table(
+    path: str | Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    assignments: Sequence[str] = (),
+    jobs: int = 1,
+    ray: str | None = None,
+    runs: str | Path | None = None,
+    data_root: str | Path | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    show: bool = True,
+) -> Table:
+    """Do the runs of a table that are not finished yet, and collect all that are.
+
+    A run that fails is noted, and the others go on. All figures are simulated.
+
+    Args:
+        path: the YAML file of the table.
+        only: names of rows to do; all when left out. Finished runs of other rows are collected too.
+        seeds: seeds of every row, in place of the file's.
+        assignments: "key=value" with dotted keys, stronger than the file.
+        jobs: how many runs go on side by side, each in a process of its own; 1 is this process.
+        ray: address of a Ray cluster that does the work, "auto", or "local" for one of this machine.
+        runs: folder for the runs; runs/tables/NAME when left out.
+        data_root: where the data lie, if not where they were.
+        out: file for the table; it is written again whenever a row is finished.
+        device: the GPU if there is one.
+        show: progress with the time left.
+    """
+    file = read_table(Path(path), assignments)
+    if jobs < 1:
+        raise MaqeeError(f"jobs: {jobs} must be at least 1.")
+    if ray is not None:
+        require_ray()
+    root = Path("runs", "tables", file.name) if runs is None else Path(runs)
+    place = Place(root.resolve(), None if data_root is None else Path(data_root).resolve(), device)
+    everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
+    environment = describe_environment()
+
+    def collected(queue: WorkQueue) -> Table:
+        rows, facts = collect_rows(file, everything, place.root, command)
+        there = {row["name"] for row in rows}
+        return Table(
+            name=file.name,
+            facts=facts,
+            rows=tuple(rows),
+            missing=tuple(name for name in file.rows if name not in there),
+            failures={folder: failure.reason for folder, failure in queue.failures.items()},
+            computed=tuple(queue.computed),
+            environment=environment,
+        )
+
+    def on_change(queue: WorkQueue, work: Work) -> None:
+        if out is not None and work.kind == "row":
+            write_json(Path(out), collected(queue).to_json())
+        bar.update(len(queue.computed) + len(queue.failures), work.folder.rpartition("/")[2])
+
+    queue = WorkQueue(make_grid(file, only, seeds), place.root, on_change)
+    with steps(f"table {file.name}", queue.total, enabled=show) as bar:
+        if ray is not None:
+            run_on_ray(queue, place, ray, jobs)
+        elif jobs > 1:
+            run_in_processes(queue, place, jobs)
+        else:
+            run_here(queue, place)
+    done = collected(queue)
+    if out is not None:
+        write_json(Path(out), done.to_json())
+    return done
+
+
+def _command(path: str | Path, seeds: int | None, assignments: Sequence[str]) -> str:
+    """What makes the table; where it is done changes nothing and is left out."""
+    words = ["maqee table", str(path), *([] if seeds is None else [f"--seeds {seeds}"])]
+    return " ".join([*words, *(f"--set {text}" for text in assignments)])
