@@ -132,6 +132,15 @@ TargetOn = Annotated[
     ),
 ]
 
+Controlled = Annotated[
+    float | None,
+    typer.Option(
+        help="The paper's first protocol: move all thresholds by one offset, to the cheapest policy that reaches this "
+        "accuracy on calibration images.",
+        rich_help_panel=ASK,
+    ),
+]
+
 Method = Annotated[str, typer.Option(help="Quantization method (see `maqee ls`).", rich_help_panel=QUANTIZATION)]
 Methods = Annotated[
     str,

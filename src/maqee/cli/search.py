@@ -11,6 +11,7 @@ from maqee.cli.options import (
     ASK,
     OUTPUT,
     SEARCH,
+    Controlled,
     Figures,
     Json,
     MaxBops,
@@ -31,14 +32,7 @@ def search(
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
     target_on: TargetOn = None,
-    controlled: Annotated[
-        float | None,
-        typer.Option(
-            help="The paper's first protocol: move all thresholds of the plan by one offset, to the cheapest that "
-            "reaches this accuracy.",
-            rich_help_panel=ASK,
-        ),
-    ] = None,
+    controlled: Controlled = None,
     frontier: Annotated[
         bool,
         typer.Option(

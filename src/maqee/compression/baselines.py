@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from maqee.apq import BitSettings, SearchOptions, greedy_bits
+from maqee.apq import Trace
+from maqee.compression.baseline_model import fit_baseline
 from maqee.compression.compress_options import CompressOptions
-from maqee.compression.job import fit_model, load_batches
-from maqee.compression.model_measure import ModelMeasure
-from maqee.data import Splits, open_source
+from maqee.data import ImageSet, open_source
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.evaluation.calibration import draw_images
 from maqee.evaluation.compressed import measure_quantized
+from maqee.evaluation.float_trace import float_trace
+from maqee.evaluation.protocols import STANDARD, both_protocols
 from maqee.evaluation.results import ExitFigures, PolicyFigures
 from maqee.exits import EarlyExitModel, load_with_exits
 from maqee.models.digest import weights_digest
-from maqee.quant import QuantizedModel
+from maqee.quant import methods as known_methods
 from maqee.runs import model_folder, require_data, require_folder, short_name, task_of
 from maqee.tasks import Task, tasks
 
@@ -35,6 +34,9 @@ class Baseline:
         bits: weight bits of every block; None for the model as it came.
         task: what is predicted.
         exits: every exit, full depth last.
+        standard: the usual threshold for all exits: the paper's standard configuration.
+        controlled: all moved by one offset, to the cheapest that reaches the target on calibration images; None where
+            no offset does.
         policies: one threshold for all exits.
     """
 
@@ -42,6 +44,8 @@ class Baseline:
     bits: tuple[int, ...] | None
     task: Task
     exits: tuple[ExitFigures, ...]
+    standard: PolicyFigures
+    controlled: PolicyFigures | None
     policies: tuple[PolicyFigures, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -54,6 +58,8 @@ class Baseline:
             "score": self.task.score_name,
             "accuracy_is": "full precision, policies simulated" if self.bits is None else "simulated",
             "exits": [row.to_json() for row in self.exits],
+            "standard": self.standard.to_json(),
+            "controlled": None if self.controlled is None else self.controlled.to_json(),
             "shared_thresholds": [row.to_json() for row in self.policies],
         }
 
@@ -68,6 +74,7 @@ class Baselines:
         data: name of the images.
         images: how many.
         seed: random seed of the draw of calibration images.
+        controlled_target: what controlled performance must reach on calibration images.
         rows: full precision first.
         environment: versions and hardware.
     """
@@ -77,12 +84,13 @@ class Baselines:
     data: str
     images: int
     seed: int
+    controlled_target: float
     rows: tuple[Baseline, ...]
     environment: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `maqee baselines --out` writes them."""
-        names = ("model", "weights", "data", "images", "seed")
+        names = ("model", "weights", "data", "images", "seed", "controlled_target")
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         return values | {"rows": [row.to_json() for row in self.rows], "environment": dict(self.environment)}
 
@@ -94,6 +102,7 @@ def baselines(
     data: str | None = None,
     data_root: str | Path | None = None,
     options: CompressOptions | None = None,
+    controlled: float | None = None,
     device: str | None = None,
 ) -> Baselines:
     """Full precision and uniform bits by several methods, with the same exits and shared thresholds (simulated).
@@ -106,6 +115,8 @@ def baselines(
         data: name of the data set, if the folder does not say.
         data_root: where the data lie, if not where they were.
         options: bits, calibration images and random seed; a search is not made.
+        controlled: the accuracy that controlled performance must reach on calibration images; left out, the best of a
+            quantized method at full depth.
         device: the GPU if there is one.
     """
     run, options = require_folder(Path(model)), options or CompressOptions()
@@ -113,47 +124,40 @@ def baselines(
     task, target, folder = tasks[options.task or ""], pick_device(device), model_folder(run)
     network = load_with_exits(folder, task.confidence).to(target).eval()
     splits = open_source(require_data(run, data, data_root), network.backbone)
-    splits.test.require(task.targets, task.name)
-    full = BitSettings.uniform(32, 32, network.backbone.depth)
-    rows = [_measure("float", None, network, full, splits, task)]
+    for part in (splits.test, splits.calibration):
+        part.require(task.targets, task.name)
+    _ = [known_methods[name] for name in methods]  # mistakes must not cost an hour
+    _, measuring = draw_images(splits.calibration, *options.draws)
+    fitted: list[tuple[str, EarlyExitModel, Trace]] = [("float", network, float_trace(network, measuring, task))]
     for method in methods:
-        quantized = _fit_baseline(network, splits, replace(options, method=method), target)
-        assert isinstance(quantized.model, EarlyExitModel)
-        bits = quantized.bit_settings
-        rows.append(_measure(method, bits.block_weights, quantized.model, bits, splits, task))
+        measure, trace = fit_baseline(network, splits.calibration, replace(options, method=method), target)
+        measure.quantized.settle()  # several models lie in memory together
+        fitted.append((method, measure.model, trace))
+    reached = [trace.full_metric for _, _, trace in fitted[1:] or fitted]
+    asked = max(reached) if controlled is None else controlled
     return Baselines(
         model=short_name(folder),
         weights=weights_digest(network),
         data=splits.test.name,
         images=len(splits.test),
         seed=options.seed,
-        rows=tuple(rows),
+        controlled_target=round(asked, 6),
+        rows=tuple(_measure(*entry, asked, splits.test, task) for entry in fitted),
         environment=describe_environment(),
     )
 
 
-def _measure(
-    method: str, bits: tuple[int, ...] | None, model: EarlyExitModel, cost: BitSettings, splits: Splits, task: Task
-) -> Baseline:
-    exits, rows = measure_quantized(model, cost, splits.test, task)
-    return Baseline(method=method, bits=bits, task=task, exits=tuple(exits), policies=tuple(rows))
-
-
-def _fit_baseline(
-    network: EarlyExitModel, splits: Splits, options: CompressOptions, device: torch.device
-) -> QuantizedModel:
-    """A method at uniform bits; MPTQ at the bits that it chooses."""
-    fitting, measuring = draw_images(splits.calibration, *options.draws)
-    how = SearchOptions()
-    average = options.quantization.weight_bits
-    if options.method != "mptq":
-        return fit_model(network, fitting, options.quantization, options, device)
-    widths = tuple(range(how.bit_min, how.bit_max + 1))
-    quantized = fit_model(network, fitting, replace(options.quantization, widths=widths), options, device)
-    batches = load_batches(measuring, network)
-    measure = ModelMeasure(network, quantized, batches, tasks[options.task or ""], "", options.scored)
-    uniform = measure.start
-    trace = measure.trace(uniform)
-    risks = measure.block_risks(uniform, [widths] * measure.depth, path=False)
-    quantized.set_widths(uniform.with_weights(greedy_bits(trace, risks, average * measure.depth, how)))
-    return quantized
+def _measure(method: str, model: EarlyExitModel, trace: Trace, target: float, test: ImageSet, task: Task) -> Baseline:
+    """One pass over the test images: every exit, both protocols, and shared thresholds."""
+    both = both_protocols(trace, (STANDARD,) * trace.exits, target)
+    exits, rows = measure_quantized(model, trace.bits, test, task, both.policies)
+    standard, controlled = both.sort_out(rows)
+    return Baseline(
+        method=method,
+        bits=None if method == "float" else trace.bits.block_weights,
+        task=task,
+        exits=tuple(exits),
+        standard=standard,
+        controlled=controlled,
+        policies=tuple(rows[len(both.policies) :]),
+    )

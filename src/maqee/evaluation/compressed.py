@@ -10,6 +10,7 @@ from maqee.apq import BitSettings, Plan, Trace, choose_thresholds, exit_costs, l
 from maqee.data import ImageSet, open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
+from maqee.evaluation.protocols import both_protocols
 from maqee.evaluation.record import exit_rows, measure_policies
 from maqee.evaluation.results import Evaluation, ExitFigures, PolicyFigures
 from maqee.evaluation.trace_search import DROPS
@@ -23,9 +24,13 @@ STANDARD_THRESHOLDS = (0.6, 0.7, 0.8, 0.9, NEVER)
 
 
 def evaluate_compressed(
-    run: Path, data_root: Path | None = None, split: str = "test", device: str | None = None
+    run: Path,
+    data_root: Path | None = None,
+    split: str = "test",
+    device: str | None = None,
+    controlled: float | None = None,
 ) -> Evaluation:
-    """The plan's policy, every exit, and shared thresholds on the same quantized model.
+    """The plan's policy by both protocols, every exit, and shared thresholds on the same quantized model.
 
     The arguments are those of `maqee.evaluate`.
     """
@@ -33,11 +38,12 @@ def evaluate_compressed(
     plan = ready.plan
     data = open_split(require_data(run, path=data_root), ready.model.backbone, split)
     trace = Trace.load(run / TRACE)
+    both = both_protocols(trace, plan.thresholds, trace.full_metric if controlled is None else controlled)
     wanted, policies = frontier_policies(trace)
-    exits, rows = measure_quantized(ready.model, plan.bits, data, ready.task, [plan.policy, *policies])
-    frontier = [
-        replace(row, calibration_target=round(target, 6)) for row, target in zip(rows[1:], wanted, strict=False)
-    ]
+    exits, rows = measure_quantized(ready.model, plan.bits, data, ready.task, [*both.policies, *policies])
+    standard, moved = both.sort_out(rows)
+    rows = rows[len(both.policies) :]
+    frontier = [replace(row, calibration_target=round(target, 6)) for row, target in zip(rows, wanted, strict=False)]
     recovered = any(step.kind == "recovery" and step.accepted for step in plan.history)
     return Evaluation(
         run=run.name,
@@ -47,8 +53,10 @@ def evaluate_compressed(
         metric=ready.task.metric_name,
         seed=plan.seed,
         exits=tuple(exits),
-        policies=tuple(rows[1 + len(policies) :]),
-        plan=rows[0],
+        policies=tuple(rows[len(policies) :]),
+        plan=standard,
+        controlled=moved,
+        controlled_target=round(both.target, 6),
         frontier=tuple(frontier[: len(policies)]),
         facts={
             **about_plan(plan),

@@ -22,6 +22,7 @@ def evaluate(
     stage: str | None = None,
     task: str | None = None,
     device: str | None = None,
+    controlled: float | None = None,
     frontier: Literal[False] = False,
 ) -> Evaluation: ...
 
@@ -35,6 +36,7 @@ def evaluate(
     stage: str | None = None,
     task: str | None = None,
     device: str | None = None,
+    controlled: float | None = None,
     frontier: Literal[True],
 ) -> FrontierEvaluation: ...
 
@@ -48,6 +50,7 @@ def evaluate(
     stage: str | None = None,
     task: str | None = None,
     device: str | None = None,
+    controlled: float | None = None,
     frontier: bool,
 ) -> Evaluation | FrontierEvaluation: ...
 
@@ -60,6 +63,7 @@ def evaluate(
     stage: str | None = None,
     task: str | None = None,
     device: str | None = None,
+    controlled: float | None = None,
     frontier: bool = False,
 ) -> Evaluation | FrontierEvaluation:
     """The metric of every exit and of policies, for a folder of `maqee train`, `maqee exits` or `maqee compress`.
@@ -71,6 +75,8 @@ def evaluate(
         stage: of a trained run, the stage to evaluate; the last one when left out.
         task: of a trained run, the task with another confidence, for example "segmentation-median".
         device: the GPU if there is one.
+        controlled: of a compressed run, the accuracy that controlled performance must reach on calibration images; as
+            in the paper, what the quantized model reaches at full depth when left out.
         frontier: of a compressed run with a frontier, all its plans instead of the one.
     """
     folder, root = Path(run), None if data_root is None else Path(data_root)
@@ -79,8 +85,15 @@ def evaluate(
             raise MaqeeError(
                 f"{folder} holds no compressed model: maqee compress with search.frontier=true makes frontiers."
             )
+        if controlled is not None:
+            raise MaqeeError(
+                f"controlled: {folder} holds no compressed model: maqee baselines {folder} has full precision too."
+            )
         return evaluate_trained(folder, root, split, stage, device, task)
     if stage is not None or task is not None:
         raise MaqeeError(f"{folder} holds a compressed model: stage and task are for folders of maqee train.")
-    evaluate_one = evaluate_frontier if frontier else evaluate_compressed
-    return evaluate_one(folder, root, split, device)
+    if frontier:
+        if controlled is not None:
+            raise MaqeeError("controlled: the plans of a frontier have targets of their own: leave one of them out.")
+        return evaluate_frontier(folder, root, split, device)
+    return evaluate_compressed(folder, root, split, device, controlled)

@@ -81,7 +81,10 @@ class Evaluation:
         seed: random seed of the run.
         exits: every exit, full depth last.
         policies: one threshold for all exits, from eager to never.
-        plan: a compressed run's own policy.
+        plan: a compressed run's own policy: the paper's standard configuration.
+        controlled: that policy with all thresholds moved by one offset, to the cheapest that reaches the target on
+            calibration images: the paper's controlled performance. None where no offset does.
+        controlled_target: the target.
         frontier: the cheapest policies by what they reach on calibration images.
         facts: what else is known about the run.
         environment: versions and hardware.
@@ -96,6 +99,8 @@ class Evaluation:
     exits: tuple[ExitFigures, ...]
     policies: tuple[PolicyFigures, ...] = ()
     plan: PolicyFigures | None = None
+    controlled: PolicyFigures | None = None
+    controlled_target: float | None = None
     frontier: tuple[PolicyFigures, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +115,8 @@ class Evaluation:
             values["policies"] = policies
         else:
             values["plan"] = self.plan.to_json()
+            values["controlled"] = None if self.controlled is None else self.controlled.to_json()
+            values["controlled_target"] = self.controlled_target
             values["frontier"] = [row.to_json() for row in self.frontier]
             values["shared_thresholds"] = policies
         return values | {"environment": dict(self.environment)}

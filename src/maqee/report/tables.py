@@ -60,7 +60,8 @@ def compressed_table(result: dict[str, Any]) -> str:
     """What a plan does, beside shared thresholds on the same quantized model."""
     lines = [f"{result['data']}, {result['images']} images, {result['method']}, {result['accuracy_is']}"]
     lines += [*bit_lines(result["bits"]), *(["recovered"] if result["recovered"] else [])]
-    lines += policy_lines([("plan", result["plan"])], result["metric"])
+    lines += policy_lines([("plan", result["plan"]), *_controlled(result)], result["metric"])
+    lines += _not_reached(result, result.get("controlled_target"))
     if not result["shared_thresholds"]:
         return "\n".join(lines)
     lines.append(f"least cost for {result['score']} on calibration images of")
@@ -79,8 +80,21 @@ def baseline_table(result: dict[str, Any]) -> str:
         exits = "  ".join(f"{entry['block']}: {entry[row['metric']]:.2%}" for entry in row["exits"])
         lines += ["", f"{row['method']}{bits} ({row['accuracy_is']}); exits {exits}"]
         shared = [(_threshold(entry), entry) for entry in row["shared_thresholds"]]
-        lines += policy_lines(shared, row["metric"])
+        standard = [("standard", row["standard"]), *_controlled(row)] if "standard" in row else []
+        lines += policy_lines([*standard, *shared], row["metric"])
+        lines += _not_reached(row, result.get("controlled_target"))
     return "\n".join(lines)
+
+
+def _controlled(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The policy of controlled performance, if there is one; files from before it was measured have none."""
+    return [("controlled", result["controlled"])] if result.get("controlled") is not None else []
+
+
+def _not_reached(result: dict[str, Any], target: float | None) -> list[str]:
+    if target is None or result.get("controlled") is not None:
+        return []
+    return [f"controlled  N/A: no offset of all thresholds reaches {target:.2%} on calibration images"]
 
 
 def search_table(result: dict[str, Any]) -> str:

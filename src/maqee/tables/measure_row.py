@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from maqee.apq import Plan, Trace, controlled_performance
+from maqee.apq import Plan, Trace
 from maqee.apq.held_out import expected_choice
 from maqee.apq.risks import measure_scales
 from maqee.compression.baseline_model import best_shared, wanted
 from maqee.device import pick_device
 from maqee.environment import describe_environment
+from maqee.evaluation.protocols import Protocols, both_protocols
 from maqee.evaluation.record import measure_policies
 from maqee.evaluation.results import PolicyFigures
 from maqee.exits import EarlyExitModel
@@ -39,10 +40,10 @@ def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
         network = _load(model_folder, network).to(pick_device(place.device))
     thresholds = _thresholds(case, row, trace, model_folder, place)
     target = read_calibration(place.root / row.target)["full_depth"] if isinstance(row.target, str) else row.target
-    moved = None if target is None else controlled_performance(trace, thresholds, target)
-    policies = [Policy(thresholds), *([] if moved is None else [Policy(moved.thresholds)])]
+    both = Protocols(Policy(thresholds), None, 0.0) if target is None else both_protocols(trace, thresholds, target)
     with threads_for(network.parts(), pick_device(place.device)):
-        _, rows = measure_policies(network, opened.splits.test, task, trace.bits, policies)
+        _, rows = measure_policies(network, opened.splits.test, task, trace.bits, both.policies)
+    standard, controlled = both.sort_out(rows)
     write_json(
         folder / ROW,
         {
@@ -54,14 +55,14 @@ def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
             "task": task.name,
             "metric": task.metric_name,
             "execution": "simulated",
-            **_figures(rows[0], task.metric_name),
-            "exit_mass": list(rows[0].exit_mass),
+            **_figures(standard, task.metric_name),
+            "exit_mass": list(standard.exit_mass),
             "bits": trace.bits.to_json(),
             "weight_bits": _mean_bits(trace, 0),
             "activation_bits": _mean_bits(trace, 1),
             "calibration": read_calibration(place.root / MODELS / case.name),
             "target": target,
-            "controlled": None if moved is None else _figures(rows[1], task.metric_name) | {"offset": moved.setting},
+            "controlled": None if controlled is None else _figures(controlled, task.metric_name),
             "environment": describe_environment(),
         },
     )

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from maqee.apq import Trace
@@ -25,17 +24,15 @@ from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images
-from maqee.evaluation.record import measure_exits
+from maqee.evaluation.float_trace import float_trace
 from maqee.exits import EarlyExitModel
 from maqee.io import read_json, write_json
-from maqee.models.digest import weights_digest
 from maqee.quant.artifact import save_quantized
 from maqee.runs import PREPROCESSING, SOURCE, TRACE, TRAINING, require_data, task_of
 from maqee.tables.cases import Case
 from maqee.tables.work import MODEL, PREPARED, Place
 from maqee.tasks import tasks
 from maqee.threads import threads_for
-from maqee.widths import BitSettings
 
 
 def open_case(case: Case, place: Place) -> OpenedRun:
@@ -67,26 +64,10 @@ def prepare(case: Case, folder: Path, place: Place) -> None:
 
 
 def _record_float(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
-    """A calibration pass of the model as it came; both halves of the trace are its own."""
+    """A calibration pass of the model as it came."""
     network, task = opened.network, tasks[opened.options.task or ""]
     _, measuring = draw_images(opened.splits.calibration, *opened.options.draws)
-    record = measure_exits(network, measuring, task).record
-    nothing = np.zeros((len(measuring), network.backbone.depth), np.float32)
-    trace = Trace(
-        exit_blocks=network.exit_blocks,
-        float_confidence=record.confidence,
-        confidence=record.confidence,
-        float_loss=record.loss,
-        loss=record.loss,
-        float_correct=record.score,
-        correct=record.score,
-        drift=nothing,
-        noise=nothing,
-        parts=tuple(network.parts()),
-        bits=BitSettings.uniform(32, 32, network.backbone.depth),
-        task=task.name,
-        model=weights_digest(network),
-    )
+    trace = float_trace(network, measuring, task)
     trace.save(folder / TRACE)
     return trace
 

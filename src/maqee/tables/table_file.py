@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from maqee.compression.compress_config import CompressConfig, read_compress_config
 from maqee.errors import MaqeeError, suggest
+from maqee.evaluation.protocols import STANDARD
 from maqee.validation import explain
 from maqee.yaml_files import read_yaml, split_assignment
 
@@ -67,7 +68,7 @@ class TableFile(_Section):
     models: dict[str, str] = Field(min_length=1, description="folders by the name of their exits; may hold {seed}")
     data: str | None = Field(default=None, description="data set, if the models do not say")
     task: str | None = None
-    threshold: Share = Field(default=0.8, description="of every exit where nothing else is said")
+    threshold: Share = Field(default=STANDARD, description="of every exit where nothing else is said")
     target: Share | str | None = Field(default=None, description="of controlled performance: a number or a row")
     seeds: int = Field(default=10, ge=1, description="of rows without training")
     recovered_seeds: int = Field(default=3, ge=1, description="of rows with training")

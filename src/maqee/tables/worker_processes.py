@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from maqee.progress import console
 from maqee.tables.do_work import do_work
 from maqee.tables.in_process import describe
 from maqee.tables.work import Place, Work
@@ -83,6 +84,7 @@ def _start(place: Place) -> _Worker:
 def _work(pipe: Connection, place: Place) -> None:
     """The life of a worker: pieces come, answers go, and the end is its parent's to decide."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    console.quiet = True  # several bars at once are none
     while True:
         try:
             work: Work = pipe.recv()
