@@ -129,20 +129,21 @@ def read_table(path: Path, assignments: Sequence[str] = ()) -> TableFile:
     _check_name(path, "name", table.name)
     for name, row in table.rows.items():
         _check_name(path, "rows", name)
-        for problem in _problems(table, name, row):
+        for problem in _problems(table, row):
             raise MaqeeError(f"{path}: rows.{name}.{problem}")
         try:
             table.config(name, 0)
         except MaqeeError as error:
             raise MaqeeError(f"{path}: rows.{name}.compress: {error}") from error
     if isinstance(table.target, str):
-        _check_row(f"{path}: target: ", table.target, table)
+        if table.target not in table.rows:
+            raise MaqeeError(f"{path}: target: {suggest(table.target, list(table.rows), 'row')}")
         if table.rows[table.target].method == "float":
             raise MaqeeError(f"{path}: target: {table.target} is not quantized: name a quantized row, or a number.")
     return table
 
 
-def _problems(table: TableFile, name: str, row: Row) -> list[str]:
+def _problems(table: TableFile, row: Row) -> list[str]:
     """What is wrong with a row, beginning with the key."""
     found = []
     if row.exits not in table.models:
@@ -157,17 +158,13 @@ def _problems(table: TableFile, name: str, row: Row) -> list[str]:
         found.append("bits: mptq chooses bits of its own: give their average, such as W4A4.")
     if row.thresholds is not None and row.thresholds_of is not None:
         found.append("thresholds and thresholds_of: give one of them.")
-    if row.thresholds_of is not None:
-        _check_row(f"rows.{name}.thresholds_of: ", row.thresholds_of, table)
+    if row.thresholds_of is not None and row.thresholds_of not in table.rows:
+        found.append(f"thresholds_of: {suggest(row.thresholds_of, list(table.rows), 'row')}")
+    elif row.thresholds_of is not None:
         other = table.rows[row.thresholds_of]
         if other.thresholds_of is not None or other.chosen == "none" or other.exits != row.exits:
             found.append(f"thresholds_of: {row.thresholds_of} has no thresholds of its own for these exits.")
     return found
-
-
-def _check_row(source: str, name: str, table: TableFile) -> None:
-    if name not in table.rows:
-        raise MaqeeError(f"{source}{suggest(name, list(table.rows), 'row')}")
 
 
 def _check_name(path: Path, key: str, name: str) -> None:

@@ -1,0 +1,144 @@
+"""A table on the digits: figures, resuming, failures, worker processes, and the same bytes wherever it is made."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import maqee
+from maqee.io import read_json
+from maqee.tables.table_run import Table, table
+from maqee.tables.work import ROW
+from tests.helpers import FIXTURES
+from tests.tables.makers import Killer, without_environment, write_table
+
+pytestmark = pytest.mark.trains
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Table]:
+    """The table, made in this process: its file, the folder of its runs, and what came of it."""
+    folder = tmp_path_factory.mktemp("table")
+    path = write_table(folder)
+    done = table(path, runs=folder / "runs", out=folder / "out.json", device="cpu", show=False)
+    return path, folder / "runs", done
+
+
+def test_rows(made: tuple[Path, Path, Table]) -> None:
+    path, runs, done = made
+    assert done.failures == {}
+    assert [row["name"] for row in done.rows] == ["rtn", "maqee"]
+    options = maqee.CompressOptions(samples=40, scored=20, fit_images=16, seed=1)
+    baseline = maqee.baselines(FIXTURES / "digits", ["rtn"], data="digits", options=options, device="cpu").rows[1]
+    [rtn, searched] = done.rows
+    assert (rtn["bits"], rtn["execution"], rtn["seeds"], rtn["thresholds"]) == ("W4A4", "simulated", 2, "0.8")
+    assert rtn["runs"][1]["accuracy"] == baseline.standard.metrics["accuracy"]
+    assert rtn["runs"][1]["bops"] == baseline.standard.bops
+    assert rtn["accuracy"]["mean"] == pytest.approx(sum(run["accuracy"] for run in rtn["runs"]) / 2, rel=1e-6)
+    assert rtn["command"] == f"maqee table {path} --only rtn"
+    assert (searched["bits"], searched["quantizer"], searched["recovered"]) == ("MP both", "rtn", 0)
+    model = runs / "models" / read_json(next(runs.glob("maqee-seed0-*")) / ROW)["model"] / "model"
+    plan = maqee.Plan.load(model / "plan.json")
+    assert searched["runs"][0]["thresholds"] == list(plan.thresholds)
+    figures = maqee.evaluate(model, controlled=searched["runs"][0]["target"], device="cpu")
+    assert figures.plan is not None
+    assert searched["runs"][0]["accuracy"] == figures.plan.metrics["accuracy"]
+    controlled = searched["runs"][0]["controlled"]
+    assert (controlled is None) == (figures.controlled is None)
+    if figures.controlled is not None:
+        assert controlled["bops"] == figures.controlled.bops
+    assert read_json(path.parent / "out.json") == done.to_json()
+
+
+def test_finished_runs_are_not_done_again(made: tuple[Path, Path, Table]) -> None:
+    path, runs, done = made
+    again = table(path, runs=runs, out=path.parent / "again.json", device="cpu", show=False)
+    assert again.computed == ()
+    assert (path.parent / "again.json").read_bytes() == (path.parent / "out.json").read_bytes()
+    missing = next(runs.glob("rtn-seed1-*"))
+    kept = (missing / ROW).read_bytes()
+    (missing / ROW).unlink()
+    assert table(path, only=["maqee"], runs=runs, device="cpu", show=False).computed == ()
+    part = table(path, runs=runs, device="cpu", seeds=1, show=False)
+    assert (part.computed, part.rows[0]["seeds"], part.rows[0]["accuracy"]["std"]) == ((), 1, None)
+    assert table(path, only=["rtn"], runs=runs, device="cpu", show=False).computed == (missing.name,)
+    assert (missing / ROW).read_bytes() == kept
+    assert len(done.computed) == 8
+
+
+def test_a_failure_does_not_cost_the_rest(made: tuple[Path, Path, Table]) -> None:
+    path, runs, _ = made
+    rows = {
+        "lost": {"method": "rtn", "exits": "lost", "bits": "W4A4"},
+        "rtn": {"method": "rtn", "exits": "mlp", "bits": "W4A4"},
+    }
+    models = {"lost": "nowhere", "mlp": str(FIXTURES / "digits")}
+    other = path.parent / "other"
+    other.mkdir()
+    done = table(write_table(other, rows=rows, models=models, target=0.5), runs=runs, device="cpu", seeds=1, show=False)
+    assert [row["name"] for row in done.rows] == ["rtn"]
+    assert done.missing == ("lost",)
+    model, row = sorted(done.failures, key=lambda folder: not folder.startswith("models"))
+    assert "nowhere" in done.failures[model]
+    assert done.failures[row] == f"It needs {model}, which failed."
+
+
+def test_other_rows(tmp_path: Path) -> None:
+    """Each kind that a fair comparison needs, once."""
+    rows = {
+        "bare": {"method": "float", "exits": "mlp", "thresholds": "none"},
+        "float": {"method": "float", "exits": "mlp"},
+        "mptq": {"method": "mptq", "exits": "mlp", "bits": "W4A4"},
+        "trained": {"method": "rtn", "exits": "mlp", "bits": "W4A4", "recovered": 2},
+        "best": {"method": "rtn", "exits": "mlp", "bits": "best", "thresholds": "shared"},
+        "plan": {"method": "maqee", "exits": "mlp", "bits": "weights", "quantizer": "rtn"},
+        "tied": {"method": "maqee", "exits": "mlp", "bits": "weights", "quantizer": "rtn", "thresholds": "shared"},
+        "borrowed": {"method": "rtn", "exits": "mlp", "bits": "W4A4", "thresholds_of": "plan"},
+        "chosen": {"method": "rtn", "exits": "mlp", "bits": "W4A4", "thresholds": "searched"},
+    }
+    path = write_table(tmp_path, rows=rows, seeds=1, target="chosen")
+    done = table(path, runs=tmp_path / "runs", device="cpu", show=False)
+    assert done.failures == {}
+    found = {row["name"]: row for row in done.rows}
+    assert list(found) == list(rows)
+    assert (found["bare"]["mean_exit"]["mean"], found["bare"]["exits"]) == (4.0, "none")
+    assert found["bare"]["bops"]["mean"] > found["float"]["bops"]["mean"]
+    assert (found["mptq"]["bits"], found["mptq"]["weight_bits"]["mean"]) == ("MP W4A4", 4.0)
+    assert found["trained"]["recovered"] == 2
+    assert found["best"]["bits"] in ("best W4A4", "best W4A5")
+    assert found["best"]["bops"]["mean"] < 1.5e7  # within the budget on calibration images
+    borrowed, plan, tied = (found[name]["runs"][0]["thresholds"] for name in ("borrowed", "plan", "tied"))
+    assert borrowed == plan
+    assert len(set(tied)) == 1
+    models = {folder.name.rpartition("-seed")[0] for folder in (tmp_path / "runs" / "models").iterdir()}
+    assert len(models) == 7  # of nine rows
+
+
+@pytest.mark.process
+def test_a_killed_worker_process_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
+    path, _, here = made
+    killer = Killer(tmp_path / "runs")
+    killer.start()
+    done = table(path, runs=tmp_path / "runs", out=tmp_path / "out.json", jobs=2, device="cpu", show=False)
+    killer.stop = True
+    assert killer.killed
+    assert done.failures == {}
+    assert sorted(done.computed) == sorted(here.computed)  # each once
+    assert without_environment(tmp_path / "out.json") == without_environment(path.parent / "out.json")
+
+
+@pytest.mark.process
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (the extra ray)")
+def test_a_killed_worker_of_a_ray_cluster_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
+    path, _, here = made
+    killer = Killer(tmp_path / "runs")
+    killer.start()
+    out = tmp_path / "out.json"
+    done = table(path, runs=tmp_path / "runs", out=out, jobs=2, ray="local", device="cpu", show=False)
+    killer.stop = True
+    assert killer.killed
+    assert done.failures == {}
+    assert sorted(done.computed) == sorted(here.computed)  # each once
+    assert without_environment(out) == without_environment(path.parent / "out.json")
