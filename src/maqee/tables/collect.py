@@ -27,11 +27,11 @@ def collect_rows(
         command: that makes the table; a row's own is the same with --only.
     """
     rows, facts = [], {}
-    for name, row in table.rows.items():
+    for name in table.rows:
         folders = [root / work.folder for work in row_works(grid, name) if work.finished(root)]
         runs = [read_json(folder / ROW) for folder in folders]
         if runs:
-            rows.append(_row(table, name, row, runs, f"{command} --only {name}"))
+            rows.append(row_of(table, name, runs, f"{command} --only {name}"))
             facts = {key: runs[0][key] for key in ("data", "images", "task", "metric")}
     return rows, facts
 
@@ -47,7 +47,9 @@ def mean_and_deviation(values: Sequence[float]) -> dict[str, float | None]:
     return {"mean": _rounded(statistics.fmean(values)), "std": None if deviation is None else _rounded(deviation)}
 
 
-def _row(table: TableFile, name: str, row: Row, runs: list[dict[str, Any]], command: str) -> dict[str, Any]:
+def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str) -> dict[str, Any]:
+    """One row from its finished runs; controlled performance is N/A (null) where a seed does not reach the target."""
+    row = table.rows[name]
     reached = [run["controlled"] for run in runs if run["controlled"] is not None]
     targets = [run["target"] for run in runs if run["target"] is not None]
     controlled = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from maqee.disk import check_writable
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.io import write_json
@@ -92,6 +93,7 @@ def table(
         require_ray()
     root = Path("runs", "tables", file.name) if runs is None else Path(runs)
     place = Place(root.resolve(), None if data_root is None else Path(data_root).resolve(), device)
+    check_writable(place.root)
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
     environment = describe_environment()
 

@@ -1,0 +1,50 @@
+"""Rows from runs: figures over seeds, and N/A where a seed did not reach the target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from maqee.tables.collect import bits_words, mean_and_deviation, row_of
+from maqee.tables.table_file import Row, TableFile
+
+TABLE = TableFile(
+    name="t",
+    backbone="ViT",
+    models={"mlp": "m"},
+    rows={"erq": Row(method="erq", exits="mlp", bits="w4a4"), "best": Row(method="erq", exits="mlp", bits="best")},
+)
+
+
+def make_run(seed: int, accuracy: float, reached: bool = True, revision: str = "abc") -> dict[str, Any]:
+    figures = {"accuracy": accuracy, "mean_exit": 2.0 + seed, "bops": 1e7, "thresholds": [0.8]}
+    return {
+        "seed": seed, **figures, "target": 0.9, "controlled": figures if reached else None, "weight_bits": 4.0 + seed,
+        "activation_bits": 4.0, "execution": "simulated", "environment": {"revision": revision},
+    }  # fmt: skip
+
+
+def test_mean_and_deviation() -> None:
+    assert mean_and_deviation([1.0, 3.0]) == {"mean": 2.0, "std": 1.414214}
+    assert mean_and_deviation([0.5]) == {"mean": 0.5, "std": None}
+
+
+def test_a_row() -> None:
+    row = row_of(TABLE, "erq", [make_run(0, 0.8), make_run(1, 0.9, revision="abd")], "maqee table t --only erq")
+    assert row["accuracy"] == {"mean": 0.85, "std": 0.07071068}
+    assert (row["seeds"], row["bits"], row["thresholds"], row["recovered"]) == (2, "W4A4", "0.8", 0)
+    assert row["controlled"]["target"] == 0.9
+    assert row["controlled"]["mean_exit"] == {"mean": 2.5, "std": 0.7071068}
+    assert row["revision"] == "abc, abd"
+    assert [run["seed"] for run in row["runs"]] == [0, 1]
+
+
+def test_a_seed_that_does_not_reach_the_target() -> None:
+    row = row_of(TABLE, "erq", [make_run(0, 0.8), make_run(1, 0.9, reached=False)], "")
+    assert (row["controlled"], row["controlled_reached"]) == (None, 1)
+
+
+@pytest.mark.parametrize(("seeds", "words"), [((0,), "best W4A4"), ((0, 1), "best W4A4/W5A4")])
+def test_pairs_that_were_best(seeds: tuple[int, ...], words: str) -> None:
+    assert bits_words(TABLE.rows["best"], [make_run(seed, 0.8) for seed in seeds]) == words
