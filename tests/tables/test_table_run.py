@@ -116,6 +116,13 @@ def test_other_rows(tmp_path: Path) -> None:
     assert len(models) == 7  # of nine rows
 
 
+def test_the_toy_from_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FIXTURES.parents[1])
+    rows = ["float-no-exits", "float", "erq"]
+    done = table("tables/digits.yaml", only=rows, seeds=1, runs=tmp_path, device="cpu", show=False)
+    assert (done.failures, [row["name"] for row in done.rows]) == ({}, rows)
+
+
 @pytest.mark.process
 def test_a_killed_worker_process_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
     path, _, here = made

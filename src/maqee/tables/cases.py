@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,8 @@ def case_of(table: TableFile, row: Row, name: str, seed: int) -> Case:
     kinds: dict[str, Kind] = {"float": "float", "maqee": "search"}
     kind = kinds.get(row.method, "best" if row.bits == BEST else "uniform")
     model = table.models[row.exits].replace("{seed}", str(seed))
+    if Path(model).exists():  # workers may be started in another folder
+        model = str(Path(model).resolve())
     bare = row.chosen == "none"
     return Case(kind, row.exits, model, _file_hash(model), bare, table.data, table.config(name, seed))
 
@@ -87,11 +90,14 @@ def named(words: list[str], settings: Any) -> str:
 
 def _file_hash(model: str) -> str:
     """A hash of the model's files, so that other weights in the same place are another model."""
-    folder = resolve_model(model)
-    files = [Path(folder) / CONFIG, Path(folder) / WEIGHTS]
+    folder = Path(resolve_model(model))
+    files = [folder / CONFIG, folder / WEIGHTS]
     if not all(file.is_file() for file in files):
         return ""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    return "".join(_hash_of(file, file.stat().st_mtime_ns) for file in files)
+
+
+@cache
+def _hash_of(file: Path, changed: int) -> str:
+    """Of one file, once: every row and seed asks again."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -27,6 +27,7 @@ from maqee.evaluation.calibration import draw_images
 from maqee.evaluation.float_trace import float_trace
 from maqee.exits import EarlyExitModel
 from maqee.io import read_json, write_json
+from maqee.processor import check_reduced_precision
 from maqee.quant.artifact import save_quantized
 from maqee.runs import PREPROCESSING, SOURCE, TRACE, TRAINING, require_data, task_of
 from maqee.tables.cases import Case
@@ -50,6 +51,7 @@ def prepare(case: Case, folder: Path, place: Place) -> None:
     for part in (opened.splits.test, opened.splits.calibration):
         part.require(tasks[opened.options.task or ""].targets, opened.options.task or "")
     device = pick_device(place.device)
+    check_reduced_precision(opened.options.recovery.precision if opened.options.recovery_steps else "fp32", device)
     with threads_for(opened.network.parts(), device):
         make = {"float": _record_float, "uniform": _fit_uniform, "best": _fit_uniform, "search": _search}[case.kind]
         trace = make(case, opened, folder / MODEL, device)

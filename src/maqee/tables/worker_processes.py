@@ -95,7 +95,10 @@ def _work(pipe: Connection, place: Place) -> None:
             answer = (do_work(work, place), None)
         except Exception as error:
             answer = (False, describe(error))
-        pipe.send(answer)
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:
+            return
 
 
 @contextmanager
