@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from maqee.errors import MaqeeError
 from maqee.tables.table_file import read_table
 from tests.tables.makers import write_table
 
-SHIPPED = sorted((Path(__file__).parents[2] / "tables").glob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "tables").glob("*.yaml"))
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
@@ -89,3 +91,10 @@ def test_assignments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=[path.stem for path in SHIPPED])
 def test_shipped_tables_can_be_read(path: Path) -> None:
     assert read_table(path).name == path.stem
+
+
+def test_the_file_in_the_documents(tmp_path: Path) -> None:
+    [text] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "tables.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "table.yaml").write_text(text)
+    table = read_table(tmp_path / "table.yaml")
+    assert (table.target_row, list(table.rows)) == ("erq", ["erq", "maqee", "maqee-untrained"])

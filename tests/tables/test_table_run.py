@@ -82,6 +82,7 @@ def test_a_failure_does_not_cost_the_rest(made: tuple[Path, Path, Table]) -> Non
     assert done.missing == ("lost",)
     model, row = sorted(done.failures, key=lambda folder: not folder.startswith("models"))
     assert "nowhere" in done.failures[model]
+    assert "Traceback" in (runs / model / "error.txt").read_text()
     assert done.failures[row] == f"It needs {model}, which failed."
 
 

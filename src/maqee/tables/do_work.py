@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import traceback
 
 from maqee.folder_lock import hold_folder
-from maqee.io import write_json
-from maqee.tables.work import TIMES, Place, Work
+from maqee.io import write_json, write_text
+from maqee.tables.work import ERROR, TIMES, Place, Work
 
 
 def do_work(work: Work, place: Place) -> bool:
@@ -21,9 +22,14 @@ def do_work(work: Work, place: Place) -> bool:
     with hold_folder(folder):
         if work.finished(place.root):
             return False
-        if work.row is None:
-            prepare(work.case, folder, place)
-        else:
-            measure_row(work.case, work.row, folder, place)
+        try:
+            if work.row is None:
+                prepare(work.case, folder, place)
+            else:
+                measure_row(work.case, work.row, folder, place)
+        except Exception:
+            write_text(folder / ERROR, traceback.format_exc())  # the report at the end has a line for it, not a page
+            raise
+        (folder / ERROR).unlink(missing_ok=True)
         write_json(folder / TIMES, {"seconds": round(time.monotonic() - began, 3)})
     return True

@@ -63,7 +63,7 @@ def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
             "calibration": read_calibration(place.root / MODELS / case.name),
             "target": target,
             "controlled": None if controlled is None else _figures(controlled, task.metric_name),
-            "environment": describe_environment(),
+            "environment": describe_environment() | {"revision": place.revision},
         },
     )
 

@@ -60,7 +60,7 @@ def prepare(case: Case, folder: Path, place: Place) -> None:
         {
             "settings": case.settings,
             "calibration": {"full_depth": trace.full_metric, "full_precision": trace.float_metric},
-            "environment": describe_environment(),
+            "environment": describe_environment() | {"revision": place.revision},
         },
     )
 

@@ -82,7 +82,7 @@ def table(
         ray: address of a Ray cluster that does the work, "auto", or "local" for one of this machine.
         runs: folder for the runs; runs/tables/NAME when left out.
         data_root: where the data lie, if not where they were.
-        out: file for the table; it is written again whenever a row is finished.
+        out: file for the table, written at the end.
         device: the GPU if there is one.
         show: progress with the time left.
     """
@@ -92,27 +92,13 @@ def table(
     if ray is not None:
         require_ray()
     root = Path("runs", "tables", file.name) if runs is None else Path(runs)
-    place = Place(root.resolve(), None if data_root is None else Path(data_root).resolve(), device)
+    environment = describe_environment()
+    data = None if data_root is None else Path(data_root).resolve()
+    place = Place(root.resolve(), data, device, environment["revision"])
     check_writable(place.root)
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
-    environment = describe_environment()
-
-    def collected(queue: WorkQueue) -> Table:
-        rows, facts = collect_rows(file, everything, place.root, command)
-        there = {row["name"] for row in rows}
-        return Table(
-            name=file.name,
-            facts=facts,
-            rows=tuple(rows),
-            missing=tuple(name for name in file.rows if name not in there),
-            failures={folder: failure.reason for folder, failure in queue.failures.items()},
-            computed=tuple(queue.computed),
-            environment=environment,
-        )
 
     def on_change(queue: WorkQueue, work: Work) -> None:
-        if out is not None and work.kind == "row":
-            write_json(Path(out), collected(queue).to_json())
         bar.update(len(queue.computed) + len(queue.failures), work.folder.rpartition("/")[2])
 
     queue = WorkQueue(make_grid(file, only, seeds), place.root, on_change)
@@ -123,7 +109,16 @@ def table(
             run_in_processes(queue, place, jobs)
         else:
             run_here(queue, place)
-    done = collected(queue)
+    rows, facts = collect_rows(file, everything, place.root, command)
+    done = Table(
+        name=file.name,
+        facts=facts,
+        rows=tuple(rows),
+        missing=tuple(name for name in file.rows if name not in {row["name"] for row in rows}),
+        failures={folder: failure.reason for folder, failure in queue.failures.items()},
+        computed=tuple(queue.computed),
+        environment=environment,
+    )
     if out is not None:
         write_json(Path(out), done.to_json())
     return done

@@ -9,7 +9,7 @@ from typing import Literal
 from maqee.tables.cases import Case
 
 MODELS, MODEL = "models", "model"  # the folder of models that rows share, and of one of them the model itself
-PREPARED, ROW, TIMES = "prepared.json", "row.json", "times.json"
+PREPARED, ROW, TIMES, ERROR = "prepared.json", "row.json", "times.json", "error.txt"
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,13 @@ class Place:
         root: the folder of all runs.
         data_root: where the data lie, if not where they were.
         device: the GPU if there is one.
+        revision: of the sources when the work began; what is written meanwhile must not count as a change of them.
     """
 
     root: Path
     data_root: Path | None = None
     device: str | None = None
+    revision: str | None = None
 
 
 @dataclass(frozen=True)
