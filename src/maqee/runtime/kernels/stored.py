@@ -83,7 +83,7 @@ class StoredWeights:
         correction: (groups, padded outputs) what is added to a sum of stored codes; None where all are 0.
         rests: (groups, padded outputs) what the sums of stored input codes are multiplied by; None where all are 0.
         small: whether all sums are below 2^22.
-        short: whether sums of stored codes of the second group fit into 16 bits.
+        short: whether sums of the second group fit into 16 bits.
     """
 
     grid: StoredGrid
@@ -114,13 +114,17 @@ class StoredWeights:
         """Groups of columns with scales of their own."""
         return int(self.scale.shape[0])
 
-    def in_units_of(self, grids: list[StoredGrid]) -> StoredWeights:
-        """The same layer with outputs counted in steps of the grids, each of which is for an equal share of outputs."""
-        share = self.outputs // len(grids)
-        inverse = torch.ones_like(self.bias)
+    def as_shares_of(self, grids: list[StoredGrid]) -> StoredWeights:
+        """The same layer with outputs counted from 0, the lowest step of a grid, to 1, the highest.
+
+        Each grid is for an equal share of the outputs.
+        """
+        count = self.outputs // len(grids)
+        inverse, zero = torch.ones_like(self.bias), torch.zeros_like(self.bias)
         for number, grid in enumerate(grids):
-            inverse[number * share : (number + 1) * share] = 1 / grid.scale
-        return replace(self, scale=self.scale * inverse, bias=self.bias * inverse)
+            here = slice(number * count, (number + 1) * count)
+            inverse[here], zero[here] = 1 / (grid.scale * grid.top), grid.zero / grid.top
+        return replace(self, scale=self.scale * inverse, bias=self.bias * inverse + zero)
 
 
 def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | None:
@@ -134,10 +138,10 @@ def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | Non
         columns = order[order >= 0].to(codes.device)
         rest = zero[:, number] - shift[:, number]
         chosen = codes[:, columns]
-        largest = max(largest, int((chosen - zero[:, number, None]).abs().sum(dim=1).max()) * grid.largest)
+        last = int((chosen - zero[:, number, None]).abs().sum(dim=1).max()) * grid.largest
+        largest = max(largest, last)
         stored = chosen - shift[:, number, None]
         corrections.append(-grid.rest * stored.sum(dim=1) + len(columns) * grid.rest * rest)
-        last = int(stored.abs().sum(dim=1).max()) * max(abs(grid.top - grid.shift), abs(grid.shift))
         rests.append(rest)
         parts.append(torch.nn.functional.pad(stored, (0, len(order) - len(columns))))
     if largest > INT32_LARGEST:
@@ -159,7 +163,7 @@ def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | Non
         correction=_table(corrections, padding),
         rests=_table(rests, padding),
         small=small,
-        short=last < 2**15 and not bool(torch.stack(rests).any()),
+        short=last < 2**15,
     )
 
 
