@@ -40,7 +40,7 @@ def test_float_output(case: Case, device: torch.device) -> None:
     added = Linear(weights)(coded, stream.to(device))
     assert isinstance(got, Tensor)
     assert isinstance(added, Tensor)
-    if device.type == "cpu":
+    if device.type == "cpu" and not case.common:
         assert torch.equal(got, expected)
         assert torch.equal(added, stream + expected)
     hair = 1e-6 * float(expected.abs().max())  # sums are exact; they may be multiplied and added up in another order

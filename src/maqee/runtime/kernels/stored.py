@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from maqee.quant.coded import WeightState
+from maqee.quant.common_steps import step_multiples
 from maqee.quant.grids import Grid, UniformGrid
 
 LOWEST, HIGHEST = -128, 127  # of a signed byte
@@ -129,10 +130,10 @@ class StoredWeights:
 
 def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | None:
     """Weights as kernels read them; None where sums do not fit into int32."""
-    codes, zero = state.codes.to(torch.int64), state.zero.to(torch.int64)  # (out, in), (out, groups)
+    codes, zero, scale, group = _in_one_group(state)
     outputs, inputs = codes.shape
     shift = zero.clamp(2**state.bits - 1 - HIGHEST, -LOWEST)
-    orders = _orders(state.group, inputs)
+    orders = _orders(group, inputs)
     parts, corrections, rests, largest, last = [], [], [], 0, 0
     for number, order in enumerate(orders):
         columns = order[order >= 0].to(codes.device)
@@ -158,13 +159,29 @@ def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | Non
         codes=_pad_rows(torch.cat(parts, dim=1), padding).to(torch.int8).contiguous(),
         split=len(orders[0]),
         columns=None if plain else joined.to(device=codes.device, dtype=torch.int32),
-        scale=_pad(state.scale.t() * torch.tensor(grid.scale, device=codes.device), padding).contiguous(),
+        scale=_pad(scale.t() * torch.tensor(grid.scale, device=codes.device), padding).contiguous(),
         bias=_pad(bias, padding),
         correction=_table(corrections, padding),
         rests=_table(rests, padding),
         small=small,
         short=last < 2**15,
     )
+
+
+def _in_one_group(state: WeightState) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Codes (out, in), zero points and scales (out, groups) and groups of columns.
+
+    Two groups become one where their steps are whole multiples of a common one and the codes still fit into a byte.
+    """
+    codes, zero = state.codes.to(torch.int64), state.zero.to(torch.int64)
+    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
+    if state.group is None or multiples is None:
+        return codes, zero, state.scale, state.group
+    columns = state.group.long()
+    numbers = (codes - zero[:, columns]) * multiples[:, columns]
+    if int(numbers.abs().max()) > HIGHEST:
+        return codes, zero, state.scale, state.group
+    return numbers, torch.zeros_like(zero[:, :1]), state.scale[:, :1] / multiples[:, :1], None
 
 
 def _orders(group: Tensor | None, inputs: int) -> list[Tensor]:

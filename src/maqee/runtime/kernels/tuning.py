@@ -65,8 +65,9 @@ class Choices:
         """The kept choice if it is still among the candidates, else the fastest of these."""
         if self._known is None:
             self._known = read_json(self.file) if self.file.is_file() else {}
-        if (kept := tuple(self._known.get(key, ()))) in candidates:
-            return Config(*kept)
+        for config in candidates:
+            if self._known.get(key) == list(config):
+                return config
         seconds = [self.measure(launch, config) for config in candidates]
         found = candidates[seconds.index(min(seconds))]
         self._known[key] = list(found)
