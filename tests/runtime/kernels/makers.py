@@ -17,7 +17,7 @@ from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
 
 
 class Case(NamedTuple):
-    """Widths of a layer, the zero point of its input, and whether its weights are in two groups, or even common steps."""
+    """Widths of a layer, the zero point of its input, and whether weights are in two groups, or in common steps."""
 
     weights: int
     inputs: int
