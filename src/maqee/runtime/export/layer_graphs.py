@@ -28,7 +28,7 @@ from maqee.runtime.export.coded_operands import (
     write_values,
 )
 from maqee.runtime.export.graph_writer import GraphWriter
-from maqee.runtime.export.stored_weights import StoredWeights, write_float_weights, write_weights
+from maqee.runtime.export.stored_weights import StoredWeights, fits_unsigned, write_float_weights, write_weights
 
 Columns = Callable[[str], str]  # all input channels to those of one group
 
@@ -45,7 +45,7 @@ def write_layer(graph: GraphWriter, layer: QuantLayer, x: str, shape: Sequence[i
     """
     inner = layer.inner
     if isinstance(inner, nn.Linear):
-        return _linear(graph, layer, x)
+        return _linear(graph, layer, x) if len(shape) > 2 else _single_rows(graph, layer, inner, x)
     assert isinstance(inner, nn.Conv2d)
     if isinstance(inner, TokenDepthwise):
         picture = graph.node("Transpose", x, perm=[0, 2, 1])
@@ -80,6 +80,15 @@ def _linear(graph: GraphWriter, layer: QuantLayer, x: str) -> str:
     return _with_bias(graph, products, _bias(layer, state))
 
 
+def _single_rows(graph: GraphWriter, layer: QuantLayer, inner: nn.Linear, x: str) -> str:
+    """One row an image, as a matrix of one row each.
+
+    ONNX Runtime makes a Gemm of a product of two matrices and a bias, and then turns all weights into floats each time.
+    """
+    rows = graph.node("Reshape", x, graph.integers(-1, 1, inner.in_features))
+    return graph.node("Reshape", _linear(graph, layer, rows), graph.integers(-1, inner.out_features))
+
+
 def _weights(
     graph: GraphWriter, layer: QuantLayer, state: WeightState | None, largest_input: int | None
 ) -> list[tuple[str, Columns]]:
@@ -90,25 +99,28 @@ def _weights(
     if state is None:
         return [(graph.constant(layer.weights()[0].detach().flatten(1).t().numpy()), lambda x: x)]
     found: list[tuple[str, Columns]] = []
-    for number in range(state.scale.shape[1]):
-        codes, columns = state.codes.numpy().T, None
-        if state.group is not None:
-            columns = np.flatnonzero(state.group.numpy() == number)
-            codes = codes[columns]
-        if not len(codes):
+    groups, count = state.scale.shape[1], state.shape[1]
+    members = [np.arange(count) if state.group is None else np.flatnonzero(state.group == n) for n in range(groups)]
+    largest = max(len(columns) for columns in members)
+    for number, columns in enumerate(members):
+        if not len(columns):
             continue
         scale, zero = state.scale[:, number].numpy(), state.zero[:, number].numpy().astype(np.int64)
-        stored = StoredWeights(codes, state.bits, scale, zero)
+        stored = StoredWeights(state.codes.numpy().T[columns], state.bits, scale, zero)
+        if len(columns) == largest < count and fits_unsigned(zero):  # others are multiplied by 0
+            rows = np.full(count, largest)
+            rows[columns] = np.arange(largest)
+            stored, columns = stored._replace(rows=rows), np.arange(count)
         if largest_input is None:
             weight = write_float_weights(graph, stored)
         else:
             weight = write_weights(graph, stored, largest_input)
-        found.append((weight, _choose(graph, columns, state.shape[1])))
+        found.append((weight, _choose(graph, columns, count)))
     return found
 
 
-def _choose(graph: GraphWriter, columns: np.ndarray | None, count: int) -> Columns:
-    if columns is None or len(columns) == count:
+def _choose(graph: GraphWriter, columns: np.ndarray, count: int) -> Columns:
+    if len(columns) == count:
         return lambda x: x
     indices = graph.constant(columns.astype(np.int64))
     return lambda x: graph.node("Gather", x, indices, axis=-1)

@@ -23,9 +23,14 @@ class Model:
                 sys.exit(f"{name} is not the file that was exported: copy the whole folder again.")
         path = str(self.folder / segment["file"])
         if path.endswith(".onnx"):
-            import onnxruntime
+            import onnxruntime as ort
 
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            options, kind = ort.SessionOptions(), ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+            if segment is self.about["segments"][0]:  # once: one memory for all segments
+                ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT), None)
+            options.add_session_config_entry("session.use_env_allocators", "1")
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others' threads want to work
+            session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             return lambda arrays: session.run(None, dict(zip(segment["inputs"], arrays)))
         import openvino
 

@@ -26,12 +26,16 @@ class StoredWeights(NamedTuple):
         bits: of a code.
         scale: (out,) step of each output channel.
         zero: (out,) code of 0.
+        rows: (all in,) where codes are of some input channels alone, the row of each, or their number for the others:
+            these are multiplied by 0, which is quicker than to pick the channels out. They are put in when the file is
+            loaded, and need zero points that are bytes.
     """
 
     codes: np.ndarray
     bits: int
     scale: np.ndarray
     zero: np.ndarray
+    rows: np.ndarray | None = None
 
 
 def planes(bits: int) -> list[int]:
@@ -63,7 +67,8 @@ def write_weights(graph: GraphWriter, weights: StoredWeights, largest_input: int
         return write_float_weights(graph, weights)
     scale = graph.constant(weights.scale.astype(np.float32))
     if fits_signed(offset, largest_input) and not graph.packed:
-        return graph.node("DequantizeLinear", graph.constant(offset.astype(np.int8)), scale, axis=1)
+        whole_rows = _in_rows(weights, offset, np.zeros_like(weights.zero)).astype(np.int8)
+        return graph.node("DequantizeLinear", graph.constant(whole_rows), scale, axis=1)
     codes, zero = _write_codes(graph, weights), graph.constant(_smallest(weights.zero))
     if not fits_signed(offset, largest_input):
         return graph.node("DequantizeLinear", codes, scale, zero, axis=1)
@@ -93,9 +98,9 @@ def fits_unsigned(zero: np.ndarray) -> bool:
 
 
 def _write_codes(graph: GraphWriter, weights: StoredWeights) -> str:
-    """(in, out) unsigned bytes."""
+    """(in, out) unsigned bytes, or (all in, out)."""
     if not graph.packed:
-        return graph.constant(weights.codes.astype(np.uint8))
+        return graph.constant(_in_rows(weights, weights.codes, weights.zero).astype(np.uint8))
     shift, joined = 0, ""
     for width in planes(weights.bits):
         part = (weights.codes >> shift) & (2**width - 1)
@@ -104,7 +109,15 @@ def _write_codes(graph: GraphWriter, weights: StoredWeights) -> str:
             plane = graph.node("BitShift", plane, graph.constant(np.uint8(shift)), direction="LEFT")
         joined = graph.node("BitwiseOr", joined, plane) if joined else plane
         shift += width
-    return joined
+    if weights.rows is None:
+        return joined
+    and_zero = graph.node("Concat", joined, graph.constant(weights.zero.astype(np.uint8)[None]), axis=0)
+    return graph.node("Gather", and_zero, graph.constant(weights.rows.astype(np.int64)), axis=0)
+
+
+def _in_rows(weights: StoredWeights, numbers: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Numbers (in, out) as (all in, out)."""
+    return numbers if weights.rows is None else np.vstack([numbers, zero])[weights.rows]
 
 
 def _write_plane(graph: GraphWriter, codes: np.ndarray, width: int) -> str:
