@@ -22,7 +22,7 @@ def figure(mean: float, std: float | None = None) -> dict[str, float | None]:
 def make_row(name: str, **values: Any) -> dict[str, Any]:
     return {
         "name": name, "backbone": "ViT", "bits": "W4A4", "method": "erq", "quantizer": None, "exits": "lgvit",
-        "thresholds": "0.8", "recovered": 0, "execution": "simulated", "seeds": 3,
+        "thresholds": "0.8", "recovered": 0, "training_kept": None, "execution": "simulated", "seeds": 3,
         "accuracy": figure(0.875, 0.0125), "mean_exit": figure(8.25, 0.5), "bops": figure(4.5e10, 5e8),
         "controlled": None, "revision": "abc",
     } | values  # fmt: skip
@@ -41,6 +41,7 @@ TABLE: dict[str, Any] = {
             method="maqee",
             quantizer="erq",
             recovered=20,
+            training_kept=2,
             revision="abc-dirty",
             controlled={
                 "target": 0.9,
@@ -59,7 +60,7 @@ def test_cells() -> None:
     assert all(len(row) == len(cells.columns) == sum(count for _, count in cells.groups) for row in cells.rows)
     assert first[:7] == ("erq_1", "W4A4", "erq", "lgvit", "0.8", "no", "3")
     assert first[7:] == ("N/A", "N/A", "N/A", "8.25 ± 0.50", "(4.500 ± 0.050)e10", "87.50 ± 1.25%")
-    assert second[2:6] == ("maqee (erq)", "lgvit", "0.8", "20 steps")
+    assert second[2:6] == ("maqee (erq)", "lgvit", "0.8", "20 steps, kept in 2")
     assert second[7:10] == ("7.00 ± 0.25", "(4.000 ± 0.100)e10", "89.00%")
     assert any("reaches 90.00%" in note for note in cells.notes)
     assert "Rows without a finished run: gone." in cells.notes

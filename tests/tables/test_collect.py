@@ -20,7 +20,8 @@ TABLE = TableFile(
 def make_run(seed: int, accuracy: float, reached: bool = True, revision: str = "abc") -> dict[str, Any]:
     figures = {"accuracy": accuracy, "mean_exit": 2.0 + seed, "bops": 1e7, "thresholds": [0.8]}
     return {
-        "seed": seed, **figures, "target": 0.9, "controlled": figures if reached else None, "weight_bits": 4.0 + seed,
+        "seed": seed, **figures, "target": 0.9, "controlled": figures if reached else None, "training_kept": None,
+        "weight_bits": 4.0 + seed, "model_revision": "abc",
         "activation_bits": 4.0, "execution": "simulated", "environment": {"revision": revision},
     }  # fmt: skip
 
@@ -36,7 +37,7 @@ def test_a_row() -> None:
     assert (row["seeds"], row["bits"], row["thresholds"], row["recovered"]) == (2, "W4A4", "0.8", 0)
     assert row["controlled"]["target"] == 0.9
     assert row["controlled"]["mean_exit"] == {"mean": 2.5, "std": 0.7071068}
-    assert row["revision"] == "abc, abd"
+    assert row["revision"] == "abc, abd"  # of models and of rows
     assert [run["seed"] for run in row["runs"]] == [0, 1]
 
 

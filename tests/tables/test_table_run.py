@@ -107,7 +107,8 @@ def test_other_rows(tmp_path: Path) -> None:
     assert (found["bare"]["mean_exit"]["mean"], found["bare"]["exits"]) == (4.0, "none")
     assert found["bare"]["bops"]["mean"] > found["float"]["bops"]["mean"]
     assert (found["mptq"]["bits"], found["mptq"]["weight_bits"]["mean"]) == ("MP W4A4", 4.0)
-    assert found["trained"]["recovered"] == 2
+    assert (found["trained"]["recovered"], found["trained"]["training_kept"]) == (2, 1)
+    assert found["plan"]["training_kept"] is None
     assert found["best"]["bits"] in ("best W4A4", "best W4A5")
     assert found["best"]["bops"]["mean"] < 1.5e7  # within the budget on calibration images
     borrowed, plan, tied = (found[name]["runs"][0]["thresholds"] for name in ("borrowed", "plan", "tied"))

@@ -64,6 +64,8 @@ def spread(figure: dict[str, float | None], kind: str) -> str:
 def _words(row: dict[str, Any]) -> tuple[str, ...]:
     method = row["method"] if row["quantizer"] is None else f"{row['method']} ({row['quantizer']})"
     trained = f"{row['recovered']} steps" if row["recovered"] else "no"
+    if row["recovered"] and row["training_kept"] < row["seeds"]:
+        trained += f", kept in {row['training_kept']}"
     return row["name"], row["bits"], method, row["exits"], row["thresholds"], trained, str(row["seeds"])
 
 

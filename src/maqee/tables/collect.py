@@ -67,6 +67,7 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "exits": "none" if row.chosen == "none" else row.exits,
         "thresholds": _threshold_words(table, row),
         "recovered": row.recovered,
+        "training_kept": sum(run["training_kept"] for run in runs) if row.recovered else None,
         "execution": runs[0]["execution"],
         "seeds": len(runs),
         **{key: mean_and_deviation([run[key] for run in runs]) for key in _FIGURES},
@@ -75,9 +76,14 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "controlled": controlled,
         "controlled_reached": len(reached) if targets else None,
         "command": command,
-        "revision": ", ".join(sorted({str(run["environment"]["revision"]) for run in runs})),
+        "revision": ", ".join(sorted({str(made) for run in runs for made in _revisions(run)})),
         "runs": [{key: run[key] for key in ("seed", *_FIGURES, "thresholds", "target", "controlled")} for run in runs],
     }
+
+
+def _revisions(run: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Of the sources that made the model, and of those that measured it."""
+    return run["model_revision"], run["environment"]["revision"]
 
 
 def bits_words(row: Row, runs: list[dict[str, Any]]) -> str:

@@ -25,7 +25,7 @@ from maqee.runs import PLAN, TRACE
 from maqee.runtime.loading import load_quantized_network
 from maqee.tables.cases import Case
 from maqee.tables.prepare import open_case, read_calibration
-from maqee.tables.work import MODEL, MODELS, ROW, Measuring, Place
+from maqee.tables.work import MODEL, MODELS, PREPARED, ROW, Measuring, Place
 from maqee.tasks import tasks
 from maqee.threads import threads_for
 
@@ -57,10 +57,12 @@ def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
             "execution": "simulated",
             **_figures(standard, task.metric_name),
             "exit_mass": list(standard.exit_mass),
+            "training_kept": _training_kept(case, model_folder),
             "bits": trace.bits.to_json(),
             "weight_bits": _mean_bits(trace, 0),
             "activation_bits": _mean_bits(trace, 1),
             "calibration": read_calibration(place.root / MODELS / case.name),
+            "model_revision": read_json(place.root / MODELS / case.name / PREPARED)["environment"]["revision"],
             "target": target,
             "controlled": None if controlled is None else _figures(controlled, task.metric_name),
             "environment": describe_environment() | {"revision": place.revision},
@@ -92,6 +94,15 @@ def _thresholds(case: Case, row: Measuring, trace: Trace, folder: Path, place: P
         return Plan.load(folder / PLAN).thresholds
     asked = wanted(budget, how, trace.float_metric, trace.full_metric)
     return expected_choice(trace, asked, measure_scales(trace, trace, how), how).found.thresholds
+
+
+def _training_kept(case: Case, folder: Path) -> bool | None:
+    """Whether the model is what training made of it; a search takes training back that does not pay. None without."""
+    if not case.config.options.recovery_steps:
+        return None
+    if case.kind != "search":
+        return True
+    return any(step.kind == "recovery" and step.accepted for step in Plan.load(folder / PLAN).history)
 
 
 def _figures(policy: PolicyFigures, metric: str) -> dict[str, Any]:
