@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import maqee
+from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.tables.table_run import Table, table
 from maqee.tables.work import ROW
@@ -15,6 +16,7 @@ from tests.helpers import FIXTURES
 from tests.tables.makers import Killer, without_environment, write_table
 
 pytestmark = pytest.mark.trains
+NEEDS_RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (the extra ray)")
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +140,21 @@ def test_a_killed_worker_process_loses_nothing(made: tuple[Path, Path, Table], t
     assert without_environment(tmp_path / "out.json") == without_environment(path.parent / "out.json")
 
 
+@NEEDS_RAY
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MaqeeError, match="ray: nobody answers at 127"):
+        table(write_table(tmp_path), runs=tmp_path / "runs", ray="127.0.0.1:1", show=False)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ray_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MaqeeError, match=r"pip install 'maqee\[ray\]'"):
+        table(write_table(tmp_path), runs=tmp_path / "runs", ray="local", show=False)
+
+
 @pytest.mark.process
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (the extra ray)")
+@NEEDS_RAY
 def test_a_killed_worker_of_a_ray_cluster_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
     path, _, here = made
     killer = Killer(tmp_path / "runs")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
+import socket
 from typing import Any
 
 from maqee.errors import MaqeeError
@@ -50,6 +52,7 @@ def require_ray() -> Any:
 
 
 def _connect(ray: Any, address: str, jobs: int) -> None:
+    _check_answers(address)
     quiet = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": False}
     try:
         if address == LOCAL:
@@ -58,6 +61,17 @@ def _connect(ray: Any, address: str, jobs: int) -> None:
             ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise MaqeeError(f"ray: no cluster answers at {address!r} ({describe(error):.200}): start one.") from error
+
+
+def _check_answers(address: str) -> None:
+    """Complain at once where nobody listens: Ray itself tries for minutes."""
+    found = re.fullmatch(r"(?:ray://)?\[?(.+?)\]?:(\d+)", address)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise MaqeeError(f"ray: nobody answers at {address} ({error}): start a cluster there.") from error
 
 
 def _keep_busy(ray: Any, remote: Any, queue: WorkQueue, place: Place) -> None:
