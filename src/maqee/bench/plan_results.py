@@ -71,7 +71,7 @@ class PlanComparison(BenchResult):
         repeats: timed repetitions, in which the rows took turns.
         precision: that was asked for; a row says what it had.
         compiled: whether models on the engine torch were compiled.
-        cuda_graphs: whether those replayed graphs between exits.
+        cuda_graphs: whether roads between exits were replayed as graphs, on torch and triton.
         device: where all ran.
         rows: in the order asked for.
     """

@@ -151,10 +151,9 @@ def weight_bytes(run: Path) -> int:
 
 
 def _start(ready: ReadyModel, engine: str, device: torch.device, dtype: torch.dtype, compile: bool) -> ReadyModel:
-    """On its engine; on torch as quick as torch can."""
+    """On its engine, as quick as that can be: torch may compile, and on a GPU roads are replayed as graphs."""
     if engine == "torch" and ready.compression is None:
         ready.model.to(dtype)
     ready = use_engine(ready, engine, device)
-    if engine == "torch":
-        quicken(ready.model, compile=compile, graphs=device.type == "cuda")
+    quicken(ready.model, compile=compile and engine == "torch", graphs=device.type == "cuda")
     return ready
