@@ -186,3 +186,16 @@ def test_full_depth_has_no_early_heads_and_the_same_answers() -> None:
     whole = at_full_depth(ready)
     assert (whole.model.num_exits, len(whole.model.heads)) == (0, 0)
     assert torch.equal(whole(images), ready.model.forward(images))
+
+
+def test_on_a_gpu(compressed: Path, gpu: torch.device) -> None:
+    """Graphs and kernels answer as the processor does, but for an image or two that rounding decides."""
+    options = {"data": "digits", "images": 60, "batch_size": 16, "repeats": 1, "show": False}
+    found = bench_plans([f"{DIGITS}", f"{DIGITS}:0.7", f"{compressed}@triton"], **options)  # type: ignore[arg-type]
+    assert (found.device, found.precision, found.cuda_graphs) == ("cuda", "bf16", True)
+    assert [row.precision for row in found.rows] == ["bf16", "bf16", "fp32"]
+    rows = [f"{DIGITS}", f"{DIGITS}:0.7", f"{compressed}@reference"]
+    wanted = bench_plans(rows, device="cpu", **options)  # type: ignore[arg-type]
+    for row, expected in zip(found.rows, wanted.rows, strict=True):
+        assert row.accuracy == pytest.approx(expected.accuracy, abs=2.5 / 60)
+        assert row.exit_mass == pytest.approx(expected.exit_mass, abs=3.5 / 60)
