@@ -14,10 +14,12 @@ from maqee.quant.packing import packed_length
 from maqee.runtime.export.coded_operands import ByteRange, byte_range, write_codes, write_rounded
 from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import (
+    JoinedWeights,
     StoredWeights,
     fits_signed,
     planes,
     write_float_weights,
+    write_joined_weights,
     write_weights,
 )
 from tests.runtime.onnx_runs import run_graph, run_written
@@ -109,6 +111,23 @@ def test_channels_of_another_group_are_multiplied_by_zero(packed: bool) -> None:
     graph.add_output("float", write_float_weights(graph, stored), [5, 4])
     for found in run_graph(graph.model("test"), {"x": np.zeros((1, 5), np.float32)}):
         assert np.array_equal(found, wanted)
+
+
+@given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_two_groups_are_joined(bits: int, columns: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    codes, group = random.integers(0, 2**bits, (9, columns)).astype(np.uint8), random.integers(0, 2, 9)
+    zero, multiples = random.integers(0, 2**bits, (2, columns)), random.integers(1, 128 // 2**bits + 1, (2, columns))
+    scale = random.uniform(0.1, 1, columns).astype(np.float32)
+    joined = JoinedWeights(codes, bits, scale, zero, multiples, group)
+    wanted = (codes - zero[group]) * multiples[group] * scale
+    for packed in (True, False):
+        graph = GraphWriter(packed)
+        graph.add_input("x", ["batch", 9])
+        graph.add_output("near", write_joined_weights(graph, joined, 15), [9, columns])
+        graph.add_output("far", write_joined_weights(graph, joined, 255), [9, columns])
+        for found in run_graph(graph.model("test"), {"x": np.zeros((1, 9), np.float32)}):
+            assert np.allclose(found, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

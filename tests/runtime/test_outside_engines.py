@@ -180,7 +180,7 @@ def test_another_confidence_is_computed_from_the_output() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_outside_engines_run_on_the_cpu(tmp_path: Path, engine: str) -> None:
     folder = write_trained_run(tmp_path / "run", small_model())
-    with pytest.raises(MaqeeError, match="runs on the CPU, not on meta: leave the device out"):
+    with pytest.raises(MaqeeError, match="runs on the CPU, not on meta: give the device cpu"):
         use_engine(maqee.load(folder), engine, torch.device("meta"))
 
 

@@ -72,6 +72,7 @@ OPTIONS = {
     "options.task": "--task",
     "out": "--out",
     "patch": "--patch",
+    "picture": "--picture",
     "precision": "--precision",
     "ray": "--ray",
     "recovery_steps": "--recover",

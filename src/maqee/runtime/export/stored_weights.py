@@ -76,6 +76,51 @@ def write_weights(graph: GraphWriter, weights: StoredWeights, largest_input: int
     return graph.node("DequantizeLinear", graph.node("Cast", whole, to=INT8), scale, axis=1)
 
 
+class JoinedWeights(NamedTuple):
+    """Codes of a linear layer with two groups of input channels, whose steps are whole multiples of a common one.
+
+    Attributes:
+        codes: (in, out) whole numbers from 0 to 2^bits - 1.
+        bits: of a code.
+        scale: (out,) common step of each output channel.
+        zero: (groups, out) code of 0.
+        multiples: (groups, out) of the common step.
+        group: (in,) which group an input channel is in.
+    """
+
+    codes: np.ndarray
+    bits: int
+    scale: np.ndarray
+    zero: np.ndarray
+    multiples: np.ndarray
+    group: np.ndarray
+
+    @property
+    def whole(self) -> np.ndarray:
+        """(in, out) multiples of the common step."""
+        return (self.codes.astype(np.int64) - self.zero[self.group]) * self.multiples[self.group]
+
+
+def write_joined_weights(graph: GraphWriter, weights: JoinedWeights, largest_input: int) -> str:
+    """The same for two groups: one matrix of bytes, made from the codes when the file is loaded."""
+    lift = 0 if fits_signed(weights.whole, largest_input) else SIGNED + 1  # what makes them unsigned
+    scale, kind = graph.constant(weights.scale.astype(np.float32)), UINT8 if lift else INT8
+    if graph.packed:
+        codes = _write_codes(graph, StoredWeights(weights.codes, weights.bits, weights.scale, weights.zero[0]))
+        group = graph.constant(weights.group.astype(np.int64))
+        zero, multiples = (
+            graph.node("Gather", graph.constant(table.astype(np.int32)), group, axis=0)  # (in, out)
+            for table in (weights.zero, weights.multiples)
+        )
+        whole = graph.node("Mul", graph.node("Sub", graph.node("Cast", codes, to=INT32), zero), multiples)
+        whole = graph.node("Add", whole, graph.constant(np.int32(lift))) if lift else whole
+        rows = graph.node("Cast", whole, to=kind)
+    else:
+        rows = graph.constant((weights.whole + lift).astype(np.uint8 if lift else np.int8))
+    middle = [graph.constant(np.full(weights.scale.shape, lift, np.uint8))] if lift else []
+    return graph.node("DequantizeLinear", rows, scale, *middle, axis=1)
+
+
 def write_float_weights(graph: GraphWriter, weights: StoredWeights) -> str:
     """The same for products in floating point: multiplied out when the file is loaded.
 
