@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from maqee.errors import MaqeeError
 from maqee.tables.do_work import do_work
 from maqee.tables.work import Place
 from maqee.tables.work_queue import WorkQueue
-
-logger = logging.getLogger(__name__)
 
 
 def run_here(queue: WorkQueue, place: Place) -> None:
