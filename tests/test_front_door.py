@@ -49,6 +49,7 @@ COMMANDS = {
     "predict": "predict",
     "profile": "profile",
     "quantize": "compare_methods",
+    "report": "write_report",
     "search": "search",
     "show": "show",
     "exits": "train_exits",

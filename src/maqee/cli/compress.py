@@ -203,6 +203,7 @@ def compress(
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
+    from maqee.report.write_report import write_report
 
     free = None if cost is None else f"{WIDEST}-{WIDEST}"  # fewer bits would not be faster
     fewest, most = parse_range(weight_range or free, "--weight-range")
@@ -267,7 +268,7 @@ def compress(
         out=out,
         device=device,
     )
-    _print(done, out, json)
+    _print(done, out, write_report(out).page, json)
 
 
 def _check_effect(wanted: Any, avg_bits: float | None, solver: str | None) -> None:
@@ -290,7 +291,7 @@ def _as_pair(pattern: str, bits: object) -> list[str]:
     return [pattern, str(bits)]
 
 
-def _print(done: Any, out: Path, json: bool) -> None:
+def _print(done: Any, out: Path, page: Path, json: bool) -> None:
     from maqee.io import to_json
     from maqee.report.plan_table import plan_table
 
@@ -304,4 +305,4 @@ def _print(done: Any, out: Path, json: bool) -> None:
         typer.echo(note)
     if not done.finished:
         typer.echo("Stopped early: this is the best so far. Run the same command again to go on.")
-    typer.echo(f"Written to {out}. Next: maqee eval {out}")
+    typer.echo(f"Written to {out}, with a report: {page}. Next: maqee eval {out}")
