@@ -13,15 +13,13 @@ import pytest
 from PIL import Image
 
 from maqee.apq import Budget, Plan
-from maqee.apq.control.guarantee import Guarantee
-from maqee.errors import MaqeeError
-from maqee.io import read_json, write_json
-from maqee.report.report_content import read_run
-from maqee.report.report_words import asked, summary, verdict
+from maqee.io import read_json
 from maqee.report.write_report import FIGURES, write_report
 from tests.apq.makers import make_trace
-from tests.helpers import FIXTURES, invoke
-from tests.report.run_folders import make_plan, write_folder
+from tests.helpers import FIXTURES
+from tests.report.run_folders import write_folder
+
+pytestmark = pytest.mark.slow  # drawing takes seconds
 
 NAMES = ("frontier", "expected", "exits", "widths", "thresholds", "flips", "risks", "history")
 SECTIONS = ("asked", "examples", "bits", "guarantee", "use", "settings")
@@ -68,12 +66,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def text(folder: Path) -> str:
     return write_report(folder).page.read_text()
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests about words: drawing takes most of the time."""
-    monkeypatch.setattr("maqee.report.write_report.FIGURES", ())
 
 
 def test_everything_is_there(folder: Path, text: str) -> None:
@@ -158,16 +150,6 @@ def test_examples(folder: Path, text: str) -> None:
     assert "is dog &amp; co" in text
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_examples_of_other_thresholds_are_not_shown(folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(folder, tmp_path / "run")
-    trace = make_trace()
-    make_plan(trace, thresholds=(0.9, 0.9, 0.9)).save(copy / "plan.json")
-    text = write_report(copy).page.read_text()
-    assert "no example images for these thresholds" in text
-    assert "<img" not in text
-
-
 def test_a_folder_with_the_plan_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shutil.copy(folder / "plan.json", tmp_path / "run")
@@ -209,32 +191,6 @@ def test_measured_time(tmp_path: Path) -> None:
     assert "ms an image (measured" in text
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_guarantee_is_spelled_out(tmp_path: Path) -> None:
-    promise = Guarantee(
-        method="ucb", loss="zero-one", epsilon=0.05, delta=0.1, n=300, thresholds=(0.95, 0.9, 2.0), never_exits=False,
-        empirical_gap=0.01, empirical_risk=0.02, bound=0.04, p_value=None, statement="With probability at least 0.9.",
-    )  # fmt: skip
-    run = write_folder(tmp_path / "run", guarantee=promise, expected=None)
-    text = write_report(run).page.read_text()
-    assert "With probability at least 0.9." in text
-    assert "ucb with 300 calibration images" in text
-    assert "None was asked for" not in text
-    assert "on the images that chose it" in summary(read_run(run))
-
-
-def test_what_is_missed_is_said(tmp_path: Path) -> None:
-    trace = make_trace()
-    found = make_plan(trace)
-    missed = make_plan(trace, history=(*found.history[:-1], found.history[0]))
-    missed.save(tmp_path / "plan.json")
-    assert verdict(read_run(tmp_path)) == "Missed by 1.00%: this is the nearest that was found."
-    found.save(tmp_path / "plan.json")
-    assert verdict(read_run(tmp_path)) == "Kept."
-    write_json(tmp_path / "search.json", {"finished": False})
-    assert "stopped early" in verdict(read_run(tmp_path))
-
-
 def test_several_runs(folder: Path, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "my run & co", make_trace(seed=1))
     written = write_report([folder, other], tmp_path / "both.html")
@@ -249,59 +205,7 @@ def test_several_runs(folder: Path, tmp_path: Path) -> None:
     assert len(set(written.figures)) == 2 * (2 * len(NAMES) + 1)
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_runs_that_cannot_be_drawn_together(folder: Path, tmp_path: Path) -> None:
-    timed = write_folder(tmp_path / "timed", make_trace(exit_ms=(1.0, 2.0, 3.0, 4.0)))
-    text = write_report([folder, timed], tmp_path / "both.html").page.read_text()
-    assert "in different units" in text
-
-
-def test_a_drop_is_also_said_as_a_number(tmp_path: Path) -> None:
-    trace = make_trace()
-    run = write_folder(tmp_path / "run", trace)
-    assert asked(read_run(run)).endswith(
-        f"full precision, on images that did not choose: {trace.float_metric - 0.02:.2%}"
-    )
-    make_plan(trace, budget=Budget()).save(run / "plan.json")
-    assert asked(read_run(run)).endswith("nothing was asked)")  # nobody knows what could be reached
-    write_json(run / "search.json", {"finished": True, "reachable": 0.75})
-    assert asked(read_run(run)).endswith("nothing was asked): 74.00%")
-
-
 def test_other_plans_of_the_search_are_drawn(tmp_path: Path) -> None:
     run = write_folder(tmp_path / "run")
     write_folder(run / "frontier" / "drop-0.0100", thresholds=(0.8, 0.8, 0.8))
     assert "other plans (frontier/)" in write_report(run).page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("runs", "out", "hint"),
-    [
-        ([], None, "nothing to report"),
-        (["nowhere"], None, "nowhere is no folder"),
-        (["empty"], None, r"empty holds no plan\.json"),
-        (["run"], "page.pdf", r"must be the name of an HTML file"),
-        (["run"], "run", r"must be the name of an HTML file"),
-    ],
-)
-def test_mistakes(runs: list[str], out: str | None, hint: str, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    write_folder(tmp_path / "run")
-    with pytest.raises(MaqeeError, match=hint):
-        write_report([tmp_path / name for name in runs], None if out is None else tmp_path / out)
-
-
-def test_a_plan_and_a_trace_that_do_not_belong_together(tmp_path: Path) -> None:
-    run = write_folder(tmp_path / "run")
-    make_trace(model="another").save(run / "trace.safetensors")
-    with pytest.raises(MaqeeError, match="cannot be compared"):
-        write_report(run)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_command(folder: Path, tmp_path: Path) -> None:
-    result = invoke("report", str(folder), "--out", str(tmp_path / "page.html"))
-    assert result.exit_code == 0, result.output
-    assert str(tmp_path / "page.html") in result.output
-    missing = invoke("report", str(tmp_path / "nowhere"))
-    assert missing.exit_code == 2

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME, TITLE = "frontier", "What accuracy costs"
+MARKERS = ("*", "P", "X")  # of plans, where there are more runs than colours
 DROPS = tuple(np.linspace(0.0, 0.1, 21).tolist())  # below the best that any thresholds reach
 
 
@@ -66,15 +67,15 @@ def draw_frontiers(runs: Sequence[RunContent]) -> Section:
     figure = new_figure(3.5 + 0.2 * len(runs))
     axes = figure.add_subplot()
     for number, run in enumerate(runs):
-        colour = SERIES[number % len(SERIES)]
+        colour, marker = SERIES[number % len(SERIES)], MARKERS[number // len(SERIES) % len(MARKERS)]
         if run.trace is not None and run.trace.exits:
             curve = [(run.cost_of(figures), figures.metric) for figures in cheapest(run.trace, run.plan.thresholds)]
             axes.step(*zip(*curve, strict=True), where="post", color=colour, lw=1.2)
-        axes.plot(run.cost_of(run.plan.got), run.plan.got.metric, "*", color=colour, ms=14, label=run.name)
+        axes.plot(run.cost_of(run.plan.got), run.plan.got.metric, marker, color=colour, ms=14, label=f" {run.name}")
     _label(axes, runs[0])
     legend_below(figure, axes)
     words = (
-        "Up is better, left is cheaper. A star is a run's plan, the line of its colour what other thresholds would "
+        "Up is better, left is cheaper. A star is a run's plan, a line of its colour what other thresholds would "
         "make of the same bits. Calibration images of each run, simulated."
     )
     return Section(NAME, TITLE, words, f"{runs[0].score} against cost of {len(runs)} runs.", figure)
