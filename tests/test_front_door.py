@@ -33,6 +33,7 @@ COMMANDS = {
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",
     "bench neighbour": "bench_neighbour",
+    "bench plans": "bench_plans",
     "bench quantize": "bench_quantize",
     "bench recovery": "bench_recovery",
     "bench search": "bench_search",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
     from maqee.bench.neighbour import bench_neighbour as bench_neighbour
+    from maqee.bench.plans import bench_plans as bench_plans
     from maqee.bench.recovery_step import bench_recovery as bench_recovery
     from maqee.bench.roads import profile as profile
     from maqee.bench.search_step import bench_search as bench_search
@@ -130,6 +131,7 @@ else:
             "bench_gradients": "maqee.bench.gradients",
             "bench_integers": "maqee.bench.integers",
             "bench_neighbour": "maqee.bench.neighbour",
+            "bench_plans": "maqee.bench.plans",
             "bench_quantize": "maqee.bench.fitting",
             "bench_recovery": "maqee.bench.recovery_step",
             "bench_search": "maqee.bench.search_step",

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("torch", "numpy", "safetensors", "transformers", "accelerate", "triton", "onnxruntime", "openvino")
+_PACKAGES = ("torch", "numpy", "safetensors", "transformers", "accelerate", "triton", "onnxruntime", "openvino", "nncf")
 
 
 def version() -> str:

@@ -57,9 +57,9 @@ def test_leaving_takes_all_roads_so_far() -> None:
     assert make_times().words == "ms on torch, cpu with 1 thread, batch 8"
 
 
-def test_eight_bits_unless_somebody_says_otherwise() -> None:
+def test_bits_that_are_free_unless_somebody_says_otherwise() -> None:
     usual, own = make_times().options(), make_times().options(SearchOptions(bit_min=4, bit_max=4, alpha=0.5))
-    assert (usual.bit_min, usual.bit_max, usual.act_min, usual.act_max) == (8, 8, 8, 8)
+    assert (usual.bit_min, usual.bit_max, usual.act_min, usual.act_max) == (6, 6, 8, 8)
     assert (own.bit_min, own.bit_max, own.act_max, own.alpha) == (4, 4, 8, 0.5)
     assert usual.exit_ms == own.exit_ms == (2.0, 5.0, 10.0)
 

@@ -24,7 +24,7 @@ def test_a_plan_for_measured_time(tmp_path: Path) -> None:
     assert "ms on torch, cpu with" in result.output
     plan = Plan.load(out / "plan.json")
     assert list(plan.options.exit_ms or ()) == exit_ms
-    assert {pair for block in plan.bits.blocks for pair in block} == {(8, 8)}
+    assert {pair for block in plan.bits.blocks for pair in block} == {(6, 8), (8, 8)}  # layers, attention
     assert plan.got.ms is not None
     assert plan.got.ms <= exit_ms[1] * (1 + 1e-9)
     searched = invoke("search", str(out), "--max-ms", str(exit_ms[0] * 1.001), "--json")

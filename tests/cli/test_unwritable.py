@@ -35,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bench recovery --device cpu",
         "bench exits --device cpu",
         "bench stream --device cpu",
+        "bench plans {model} --data digits --device cpu",
         "demo",
     ],
     ids=lambda command: command.split(" -")[0],

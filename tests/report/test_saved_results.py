@@ -14,6 +14,7 @@ from maqee.bench.engine_speed import EngineComparison
 from maqee.bench.fitting import FittingComparison, FittingRow
 from maqee.bench.gradients import GradientComparison
 from maqee.bench.neighbour import NeighbourTiming
+from maqee.bench.plan_results import PlanComparison, PlanRow
 from maqee.bench.recovery_step import RecoveryTiming
 from maqee.bench.search_step import SearchTiming
 from maqee.bench.throughput import ThroughputComparison, ThroughputRow
@@ -23,6 +24,7 @@ from maqee.io import read_json
 from maqee.report import bench_tables
 from maqee.report.engine_table import decisions_line, engine_table
 from maqee.report.method_table import method_table
+from maqee.report.plan_rows_table import plan_rows_table
 from maqee.report.tables import baseline_table, evaluation_table
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -33,6 +35,7 @@ BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
     "gradients": (bench_tables.gradients_line, GradientComparison),
     "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
     "neighbour": (bench_tables.neighbour_line, NeighbourTiming),
+    "plans": (plan_rows_table, PlanComparison),
     "quantize": (bench_tables.fitting_table, FittingComparison),
     "recovery": (bench_tables.recovery_line, RecoveryTiming),
     "search": (bench_tables.search_step_table, SearchTiming),
@@ -47,9 +50,9 @@ def names(kind: type) -> set[str]:
 def test_benchmarks(path: Path) -> None:
     table, kind = BENCHMARKS[path.stem.partition("-")[0]]
     result = read_json(path)
-    assert result.get("model", result.get("run", "demo")) in table(result)
+    assert result.get("model", result.get("run", result.get("data", "demo"))) in table(result)
     assert kind is None or set(result) == names(kind)
-    rows = {"exits": ThroughputRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
+    rows = {"exits": ThroughputRow, "plans": PlanRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
     assert rows is None or all(set(row) == names(rows) for row in result["rows"])
 
 

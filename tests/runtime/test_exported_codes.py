@@ -14,10 +14,12 @@ from maqee.quant.packing import packed_length
 from maqee.runtime.export.coded_operands import ByteRange, byte_range, write_codes, write_rounded
 from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import (
+    JoinedWeights,
     StoredWeights,
     fits_signed,
     planes,
     write_float_weights,
+    write_joined_weights,
     write_weights,
 )
 from tests.runtime.onnx_runs import run_graph, run_written
@@ -93,6 +95,58 @@ def test_stored_weights_are_the_numbers_that_codes_stand_for(bits: int, rows: in
         graph.add_output("float", write_float_weights(graph, stored), [rows, columns])
         for found in run_graph(graph.model("test"), {"x": np.zeros((1, rows), np.float32)}):
             assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "bytes"])
+def test_channels_of_another_group_are_multiplied_by_zero(packed: bool) -> None:
+    random = np.random.default_rng(0)
+    codes, zero = random.integers(0, 16, (3, 4)).astype(np.uint8), np.array([0, 7, 15, 40])  # one beyond the codes
+    stored = StoredWeights(codes, 4, random.uniform(0.1, 1, 4).astype(np.float32), zero, rows=np.array([3, 0, 1, 3, 2]))
+    wanted = np.zeros((5, 4), np.float32)
+    wanted[[1, 2, 4]] = (codes.astype(np.float32) - zero) * stored.scale
+    graph = GraphWriter(packed)
+    graph.add_input("x", ["batch", 5])
+    graph.add_output("near", write_weights(graph, stored, 15), [5, 4])
+    graph.add_output("far", write_weights(graph, stored, 10_000), [5, 4])
+    graph.add_output("float", write_float_weights(graph, stored), [5, 4])
+    for found in run_graph(graph.model("test"), {"x": np.zeros((1, 5), np.float32)}):
+        assert np.array_equal(found, wanted)
+
+
+@given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_two_groups_are_joined(bits: int, columns: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    codes, group = random.integers(0, 2**bits, (9, columns)).astype(np.uint8), random.integers(0, 2, 9)
+    zero, multiples = random.integers(0, 2**bits, (2, columns)), random.integers(1, 128 // 2**bits + 1, (2, columns))
+    scale = random.uniform(0.1, 1, columns).astype(np.float32)
+    joined = JoinedWeights(codes, bits, scale, zero, multiples, group)
+    wanted = (codes - zero[group]) * multiples[group] * scale
+    for packed in (True, False):
+        graph = GraphWriter(packed)
+        graph.add_input("x", ["batch", 9])
+        graph.add_output("near", write_joined_weights(graph, joined, 15), [9, columns])
+        graph.add_output("far", write_joined_weights(graph, joined, 255), [9, columns])
+        for found in run_graph(graph.model("test"), {"x": np.zeros((1, 9), np.float32)}):
+            assert np.allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("packed", "product", "wanted"),
+    [
+        (True, False, ["QuantizeLinear", "Clip"]),
+        (True, True, ["Clip", "QuantizeLinear"]),
+        (False, False, ["Clip", "QuantizeLinear"]),
+    ],
+    ids=["on bytes", "on floats behind a product", "on floats for OpenVINO"],
+)
+def test_where_codes_are_clipped(packed: bool, product: bool, wanted: list[str]) -> None:
+    graph = GraphWriter(packed)
+    x = graph.add_input("x", ["batch", 2, 2])
+    if product:
+        x = graph.node("Transpose", graph.node("MatMul", x, x), perm=[0, 2, 1])
+    before = len(graph.nodes)
+    write_codes(graph, x, ByteRange(0.5, 3, -3, 12))
+    assert [node.op_type for node in graph.nodes[before:]] == wanted
 
 
 def test_signed_weights_only_where_pairs_of_products_fit_into_16_bits() -> None:

@@ -134,12 +134,8 @@ def test_products_are_made_from_bytes(compressed: dict[str, tuple[QuantizedModel
     quantized, _ = compressed["rtn"]
     network = quantized.model
     assert isinstance(network, EarlyExitModel)
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-    options.log_severity_level = 3
-    graph = segment_graphs(network)[-1].model
-    onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found = Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
+    first_exit, *_, to_end = segment_graphs(network)
+    found = operators(to_end.model, tmp_path / "optimised.onnx")
     first, last = network.exit_blocks[-2:]
     inside = tuple(f"backbone.blocks.{number}." for number in range(first, last))
     layers = sum(name.startswith(inside) for name in quantized.layers)
@@ -148,6 +144,16 @@ def test_products_are_made_from_bytes(compressed: dict[str, tuple[QuantizedModel
     assert len(attends) == last - first > 0
     assert found["MatMulIntegerToFloat"] + found["QLinearMatMul"] == layers + len(attends) + in_bytes
     assert found["DequantizeLinear"] == len(attends) - in_bytes  # of v
+    assert operators(first_exit.model, tmp_path / "first.onnx")["Gemm"] == 0, "a head's classifier is left in float"
+
+
+def operators(model: onnx.ModelProto, place: Path) -> Counter[str]:
+    """How many of each there are when ONNX Runtime is done with a graph."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(place)
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(place).graph.node)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -174,7 +180,7 @@ def test_another_confidence_is_computed_from_the_output() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_outside_engines_run_on_the_cpu(tmp_path: Path, engine: str) -> None:
     folder = write_trained_run(tmp_path / "run", small_model())
-    with pytest.raises(MaqeeError, match="runs on the CPU, not on meta: leave the device out"):
+    with pytest.raises(MaqeeError, match="runs on the CPU, not on meta: give the device cpu"):
         use_engine(maqee.load(folder), engine, torch.device("meta"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,19 +66,23 @@ class EngineComparison(BenchResult):
 
     Attributes:
         model: run or backbone.
-        bits: of weights and activations, where the model was made for this.
+        method: by which it was quantized; "the run's" likewise.
+        bits: of weights and activations; "the plan's" for a run.
         images: of a repetition.
         threads: that every engine was given.
         repeats: repetitions, in which the engines took turns.
         rows: one an engine and batch.
+        missing: engines that there is no row for, and why.
     """
 
     model: str
+    method: str
     bits: str
     images: int
     threads: int
     repeats: int
     rows: tuple[EngineRow, ...]
+    missing: Mapping[str, str]
 
 
 class _Runner(NamedTuple):
@@ -92,6 +96,7 @@ def bench_engines(
     *,
     batch: Sequence[int] = (1, 8),
     mean_exit: float | None = None,
+    method: str = "rtn",
     bits: str = "W4A4",
     images: int = 16,
     memory: bool = True,
@@ -106,6 +111,8 @@ def bench_engines(
         model: a folder of `maqee compress`, or a backbone, which gets LGViT exits and random weights.
         batch: numbers of images that go in together.
         mean_exit: wanted mean block after which images leave; that of the run's plan, or 7.26, when left out.
+        method: how a backbone is quantized; a run has its own. With "erq" there are two groups of weights and
+            logarithmic probabilities, which take longer to run, and minutes to fit.
         bits: of a backbone's weights and activations; a run has its own.
         images: of a repetition.
         memory: measure resident memory, too, in a process each.
@@ -114,16 +121,19 @@ def bench_engines(
     if min(batch) < 1 or max(batch) > images:
         raise MaqeeError(f"batch: {list(batch)} must be from 1 to the number of images, {images}.")
     onnxruntime_starter(), openvino_starter()  # both are needed, and better missed now than later
+    from maqee.bench.peers import missing_peers  # not above: it imports both
+
     torch.manual_seed(0)
-    compressed, wanted = _open(model, bits, images)
+    compressed, wanted = _open(model, method, bits)
     network = compressed.model
     config = network.backbone.config
     noise = torch.randn(images, config.channels, *config.image_size)
     mass = mass_for_mean(network.exit_blocks, mean_exit or wanted)
     whole = EarlyExitModel(backbone_from_json(network.backbone.to_json(), str(model)), (), ()).eval()
     with tempfile.TemporaryDirectory() as place:
-        folders = _write(compressed, whole, Path(place)) if memory else {}
-        runners = _runners(network, whole, noise, mass, Path(place))
+        places = _write(compressed, whole, Path(place)) if memory else {}
+        runners, files = _runners(network, whole, noise, mass, Path(place))
+        places |= {name: ("file", file) for name, file in files.items()} if memory else {}
         rows: list[EngineRow] = []
         for size in batch:
             jobs = [partial(_run_all, runner.run, noise, size) for runner in runners]
@@ -136,22 +146,24 @@ def bench_engines(
                     mean_exit=runner.mean_exit,
                     images_per_second=images / seconds,
                     speedup=times[0] / seconds,
-                    resident=resident_bytes(*folders[runner.name], size) if runner.name in folders else None,
+                    resident=resident_bytes(*places[runner.name], size) if runner.name in places else None,
                 )
                 for runner, seconds in zip(runners, times, strict=True)
             ]
     return EngineComparison(
         model=str(model),
+        method=method if compressed.compression is None else "the run's",
         bits=bits if compressed.compression is None else "the plan's",
         images=images,
         threads=torch.get_num_threads(),
         repeats=repeats,
         rows=tuple(rows),
+        missing={f"{name}, full depth": why for name, why in missing_peers().items()},
         environment=describe_environment(),
     )
 
 
-def _open(model: str | Path, bits: str, images: int) -> tuple[ReadyModel, float]:
+def _open(model: str | Path, method: str, bits: str) -> tuple[ReadyModel, float]:
     """A compressed model and the mean exit that it is to have."""
     if Path(model).is_dir():
         found = load(model)
@@ -162,7 +174,7 @@ def _open(model: str | Path, bits: str, images: int) -> tuple[ReadyModel, float]
     fitted = quantize(
         network,
         torch.randn(2, config.channels, *config.image_size),
-        "rtn",
+        method,
         QuantSettings(weight_bits=weights, act_bits=activations),
     )
     fitted.settle()
@@ -172,9 +184,9 @@ def _open(model: str | Path, bits: str, images: int) -> tuple[ReadyModel, float]
 
 def _runners(
     network: EarlyExitModel, whole: EarlyExitModel, noise: Tensor, mass: np.ndarray, place: Path
-) -> list[_Runner]:
-    """What is timed, torch in float32 first."""
-    from maqee.bench.peers import peer_runs
+) -> tuple[list[_Runner], dict[str, Path]]:
+    """What is timed, torch in float32 first; and the files of those that others made."""
+    from maqee.bench.peers import peer_files, start_peer
     from maqee.runtime.export.segment_files import segment_graphs
 
     depth = float(network.backbone.depth)
@@ -188,8 +200,9 @@ def _runners(
         single = _outside([float_graph], start)[0]
         found.append(_Runner(f"{name} float32, full depth", partial(_call, single), depth))
         found.append(_under_policy(f"{name} integer codes, exits", network, _outside(graphs, start), noise, mass))
-    peers = peer_runs(float_graph.model, noise[: min(4, len(noise))], place)
-    return found + [_Runner(f"{name}, full depth", run, depth) for name, run in peers.items()]
+    made = peer_files(float_graph.model, noise[: min(4, len(noise))], place)
+    files = {f"{name}, full depth": file for name, file in made.items()}
+    return found + [_Runner(name, start_peer(file), depth) for name, file in files.items()], files
 
 
 def _outside(graphs: Sequence[SegmentGraph], start: Start) -> list[RunSegment]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from maqee.bench.ready_images import draw_some
 from maqee.bench.result import BenchResult
 from maqee.data import ImageSet, open_source
 from maqee.data.transforms import prepare
 from maqee.environment import describe_environment
-from maqee.errors import MaqeeError
 from maqee.exits import backbone_of, load_network
 from maqee.models.preprocessing import Preprocessing, override
 from maqee.progress import steps
@@ -136,8 +135,4 @@ def bench_integers(
 
 def draw_images(source: ImageSet, count: int, seed: int, preprocessing: Preprocessing) -> Tensor:
     """Images at random, ready for the model."""
-    if not 0 < count <= len(source):
-        raise MaqeeError(f"Cannot take {count} of the {len(source)} images of {source.name}: give 1 to {len(source)}.")
-    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))[:count]
-    pixels = source.images.load(order.sort().values, preprocessing)
-    return prepare(pixels, preprocessing)
+    return prepare(source.images.load(draw_some(source, count, seed), preprocessing), preprocessing)

@@ -20,6 +20,7 @@ from maqee.cli.options import (
     Json,
     KnownData,
     MeanExits,
+    Method,
     Repeats,
     parse_integers,
     parse_mean_exits,
@@ -91,6 +92,7 @@ def engines(
             help="Mean block after which images leave.", show_default="the plan's, or 7.26", rich_help_panel=RUNNING
         ),
     ] = None,
+    method: Method = "rtn",
     bits: Bits = "W4A4",
     images: Annotated[int, typer.Option(help="Images a repetition.", min=1, rich_help_panel=RUNNING)] = 16,
     memory: Annotated[
@@ -108,6 +110,7 @@ def engines(
         model,
         batch=parse_integers(batch, "--batch"),
         mean_exit=mean_exit,
+        method=method,
         bits=bits,
         images=images,
         memory=memory,

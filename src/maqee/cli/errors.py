@@ -71,6 +71,7 @@ OPTIONS = {
     "options.task": "--task",
     "out": "--out",
     "patch": "--patch",
+    "picture": "--picture",
     "precision": "--precision",
     "recovery_steps": "--recover",
     "repeats": "--repeats",

@@ -101,7 +101,7 @@ MeanExits = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-Compile = Annotated[bool, typer.Option(help="Use torch.compile on both sides.", rich_help_panel=RUNNING)]
+Compile = Annotated[bool, typer.Option(help="Use torch.compile for what torch runs.", rich_help_panel=RUNNING)]
 Engine = Annotated[str, typer.Option(help="What runs the model (see `maqee ls`).", rich_help_panel=RUNNING)]
 
 MaxBops = Annotated[float | None, typer.Option(help="Largest expected cost of an image, in BOPs.", rich_help_panel=ASK)]

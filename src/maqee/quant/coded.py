@@ -96,7 +96,7 @@ class WeightState(nn.Module):
         self.register_buffer("zero", zero.detach().to(torch.int32))
         self.register_buffer("group", None if group is None else group.to(torch.uint8))
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
-        self.gain: nn.Parameter | None = None  # (out * groups,), while training
+        self.gain: nn.Parameter | None = None  # (out * groups,) or one for all groups, (out,), while training
 
     @classmethod
     def stored_as(cls, bits: int, shape: tuple[int, ...], parts: Mapping[str, Tensor | None]) -> WeightState:
@@ -120,7 +120,9 @@ class WeightState(nn.Module):
 
     def learned_scale(self) -> Tensor:
         """(out, groups) steps, with what was learnt so far."""
-        return self.scale if self.gain is None else self.scale * torch.exp(GAIN_RATE * self.gain).view_as(self.scale)
+        if self.gain is None:
+            return self.scale
+        return self.scale * torch.exp(GAIN_RATE * self.gain).view(len(self.scale), -1)
 
     def grid(self) -> UniformGrid:
         """The grid of every weight: scales spread over the columns."""

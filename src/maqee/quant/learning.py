@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from maqee.quant.coded import GAIN_RATE, FittedWidth, GridModule, WeightState, rounded_state
+from maqee.quant.common_steps import step_multiples
 from maqee.quant.grids import same_range
 from maqee.quant.layer import QuantLayer
 from maqee.quant.quantized_model import QuantizedModel
@@ -41,7 +42,9 @@ def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
                 layer.inner.bias = nn.Parameter(state.bias.clone())
         layer.learning = True
         if learn_steps:
-            state.gain = nn.Parameter(torch.zeros(state.scale.numel(), device=state.scale.device))
+            tied = step_multiples(state.bits, state.scale) is not None  # steps of both groups, and stay so
+            count = len(state.scale) if tied else state.scale.numel()
+            state.gain = nn.Parameter(torch.zeros(count, device=state.scale.device))
     for attend in quantized.attends.values():
         attend.learning = True
     if learn_steps:

@@ -10,7 +10,8 @@ MIB = 2**20
 def engine_table(result: dict[str, Any]) -> str:
     """Every engine at every batch, beside torch in float32 at full depth."""
     lines = [
-        f"{result['model']}, {result['bits']} bits, {result['images']} images, {result['threads']} threads, executed"
+        f"{result['model']}, {result['method']}, {result['bits']} bits, {result['images']} images, "
+        f"{result['threads']} threads, executed"
     ]
     for size in dict.fromkeys(row["batch"] for row in result["rows"]):
         lines.append(f"{f'batch {size}':<40}{'mean exit':>10}{'images/s':>10}{'speed-up':>10}{'MiB':>8}")
@@ -20,6 +21,7 @@ def engine_table(result: dict[str, Any]) -> str:
                 f"{row['engine']:<40}{row['mean_exit']:>10.2f}{row['images_per_second']:>10.2f}"
                 f"{row['speedup']:>10.2f}{memory:>8}"
             )
+        lines += [f"{engine:<40}{why}" for engine, why in result["missing"].items()]
     return "\n".join(lines)
 
 

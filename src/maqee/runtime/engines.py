@@ -49,7 +49,7 @@ def _run_on_codes(model: ReadyModel, device: torch.device) -> ReadyModel:
     if model.compression is None:
         raise MaqeeError("The engine reference runs integer codes, and this model is not compressed: use torch.")
     if device.type != "cpu":
-        raise MaqeeError(f"The engine reference runs on the CPU, not on {device}: leave the device out.")
+        raise MaqeeError(f"The engine reference runs on the CPU, not on {device}: give the device cpu.")
     model.model.to(device)
     keep_executing(model.compression.quantized)
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,4 +39,14 @@ def session_options() -> onnxruntime.SessionOptions:
     options.log_severity_level = _ERRORS
     # Every segment has threads of its own, and those that wait for work must not take the processor from the next.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    _share_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     return options
+
+
+@cache
+def _share_memory() -> None:
+    """One working memory for all sessions, which run one after the other: each would keep what it ever needed."""
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, None)

@@ -60,7 +60,7 @@ def run_outside(model: ReadyModel, device: torch.device, engine: str, start: Sta
     from maqee.runtime.export.segment_files import segment_graphs
 
     if device.type != "cpu":
-        raise MaqeeError(f"The engine {engine} runs on the CPU, not on {device}: leave the device out.")
+        raise MaqeeError(f"The engine {engine} runs on the CPU, not on {device}: give the device cpu.")
     network = model.model.to(device)
     if not all(isinstance(segment, OutsideSegment) for segment in network.segments):
         network.segments = [

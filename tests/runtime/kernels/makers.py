@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.common_steps import common_steps
 from maqee.quant.grids import Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.kernels.statements import state_rows
@@ -16,15 +17,17 @@ from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
 
 
 class Case(NamedTuple):
-    """Widths of a layer, the zero point of its input, and whether its weights are in two groups."""
+    """Widths of a layer, the zero point of its input, and whether weights are in two groups, or in common steps."""
 
     weights: int
     inputs: int
     zero: int
     grouped: bool = False
+    common: bool = False
 
     def __str__(self) -> str:
-        return f"w{self.weights}a{self.inputs}z{self.zero}" + ("-grouped" if self.grouped else "")
+        kind = "-common" if self.common else "-grouped" if self.grouped else ""
+        return f"w{self.weights}a{self.inputs}z{self.zero}{kind}"
 
 
 # Narrow and wide pairs, zero points within, at the edge of and beyond the codes, sums too large for a shortcut.
@@ -36,6 +39,7 @@ CASES = [
     Case(8, 8, 31, grouped=True),
     Case(3, 7, -5),
     Case(8, 5, 40, grouped=True),
+    Case(4, 4, 7, grouped=True, common=True),
 ]
 
 
@@ -46,6 +50,10 @@ def make_layer(case: Case, inputs: int, outputs: int, scale: float = 0.1, seed: 
     groups = 2 if case.grouped else 1
     steps = 0.01 + 0.02 * torch.rand(outputs, groups, generator=generator)
     zero = torch.randint(0, 2**case.weights, (outputs, groups), generator=generator)
+    if case.common:
+        first, second = (UniformGrid(case.weights, steps[:, [i]], zero[:, [i]].float()) for i in (0, 1))
+        second = common_steps(first, second)
+        steps, zero = torch.cat([first.scale, second.scale], dim=1), torch.cat([first.zero, second.zero], dim=1)
     codes = torch.randint(0, 2**case.weights, (outputs, inputs), generator=generator)
     group = (torch.arange(inputs) % 5 == 2).to(torch.uint8) if case.grouped else None
     bias = 0.3 * torch.randn(outputs, generator=generator)

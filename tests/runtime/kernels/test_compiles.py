@@ -28,10 +28,11 @@ LINEAR = """
 from maqee.runtime.kernels.linear import _linear
 
 types = {name: "*i32" for name in ("correction", "rests", "sums", "offset", "out_sums")}
-types |= {name: "i32" for name in ("rows", "outputs", "out_width")} | {"inverse": "fp32"}
+types |= {name: "i32" for name in ("rows", "outputs", "out_width")}
+types |= {name: "fp32" for name in ("step", "log_step", "zero_share")}
 types |= {"left": "tensordesc<i8[128,64]>", "weights": "tensordesc<i8[128,64]>", "out": "tensordesc<i8[128,128]>"}
 flags = ("SMALL", "SHORT", "CORRECTED", "GELU", "CODES", "COMPILED")
-constants = {name: name in flags for name in (*flags, "RESTS", "AFFINE", "STREAM", "OUT_SUMS")}
+constants = {name: name in flags for name in (*flags, "RESTS", "AFFINE", "STREAM", "OUT_SUMS", "OFFSETS", "FLAT")}
 constants |= dict(SPLIT=128, WIDTH=192, PADDED=128, GRIDS=1, SHARE=128, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64)
 assert "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8" in ptx(_linear, types, constants, 8)
 """
@@ -42,6 +43,7 @@ types = {"qkv": "*i8", "out": "*i8", "out_sums": "*i32", "heads": "i32", "offset
 rest = "q_rest k_rest v_rest octaves p_first p_second p_low p_high step second_step low high"
 types |= {name: "fp32" for name in rest.split()}
 constants = dict(KIND=0, TOKENS=50, HEAD=64, QKV_WIDTH=576, OUT_WIDTH=192, CODES=True, OUT_SUMS=False)
+constants |= dict(RESTS=True, COMPILED=True)
 constants |= dict(BLOCK_M=64, BLOCK_N=64, BLOCK_D=64)
 assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, types, constants, 4)
 """

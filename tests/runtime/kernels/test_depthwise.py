@@ -70,6 +70,6 @@ def test_batch_norm_by_hand() -> None:
     affine = Affine.of(norm)  # (x - 3) / 2 * 2 + 1, (x + 1) / 0.5
     assert affine.factor.tolist() == [1.0, 2.0]
     assert affine.summand.tolist() == [-2.0, 2.0]
-    steps = affine.in_units_of(StoredGrid(0.5, 0, 15)).padded(3)
-    assert steps.factor.tolist() == [2.0, 4.0, 0.0]
-    assert steps.summand.tolist() == [-4.0, 4.0, 0.0]
+    share = affine.as_share_of(StoredGrid(0.5, 4, 16)).padded(3)  # from -2 to 6
+    assert share.factor.tolist() == [0.125, 0.25, 0.0]
+    assert share.summand.tolist() == [0.0, 0.5, 0.0]

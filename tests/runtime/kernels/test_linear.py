@@ -40,11 +40,12 @@ def test_float_output(case: Case, device: torch.device) -> None:
     added = Linear(weights)(coded, stream.to(device))
     assert isinstance(got, Tensor)
     assert isinstance(added, Tensor)
-    if device.type == "cpu":
+    if device.type == "cpu" and not case.common:
         assert torch.equal(got, expected)
         assert torch.equal(added, stream + expected)
-    assert torch.allclose(got.cpu(), expected, rtol=1e-6, atol=1e-6)
-    assert torch.allclose(added.cpu(), stream + expected, rtol=1e-6, atol=1e-6)
+    hair = 1e-6 * float(expected.abs().max())  # sums are exact; they may be multiplied and added up in another order
+    assert float((got.cpu() - expected).abs().max()) < hair
+    assert float((added.cpu() - (stream + expected)).abs().max()) < hair
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]], ids=str)

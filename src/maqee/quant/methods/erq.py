@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.common_steps import common_steps
 from maqee.quant.fit_widths import OneFloatPass
 from maqee.quant.grids import Grid, UniformGrid
 from maqee.quant.layer import QuantLayer
@@ -116,7 +117,8 @@ def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, spli
             first, missing_output(input_rows(layer, x), rounded, rows), rows.dtype
         )
         rows, bias = rows + weight_change, bias + bias_change
-    for state in _rounded(rows, bias, moments, ridge, widths, split, refine=not patch):
+    common = quantized.settings.common_steps
+    for state in _rounded(rows, bias, moments, ridge, widths, split, common, refine=not patch):
         layer.add_state(state)
     layer.inner.weight.data = rows.view_as(layer.inner.weight)
     layer.inner.bias = nn.Parameter(bias)
@@ -144,7 +146,14 @@ def _after_norm(layer: QuantLayer) -> bool:
 
 
 def _rounded(
-    rows: Tensor, bias: Tensor, moments: Moments, ridge: Ridge, widths: Sequence[int], split: bool, refine: bool
+    rows: Tensor,
+    bias: Tensor,
+    moments: Moments,
+    ridge: Ridge,
+    widths: Sequence[int],
+    split: bool,
+    common: bool,
+    refine: bool,
 ) -> list[WeightState]:
     """Weights at several widths: fit the grids, then round and compensate."""
     if not widths:
@@ -152,10 +161,12 @@ def _rounded(
     group = outlier_columns(rows) if split else None
     if group is not None and group.any():
         columns = group.long()
-        parts = [quantile_grids(rows[:, group == index], widths, ERQ_WEIGHT_QUANTILES) for index in (0, 1)]
+        first, second = (quantile_grids(rows[:, group == index], widths, ERQ_WEIGHT_QUANTILES) for index in (0, 1))
+        if common:
+            second = [common_steps(one, two) for one, two in zip(first, second, strict=True)]
         grids = [
-            UniformGrid(bits, torch.cat([one.scale, two.scale], dim=1), torch.cat([one.zero, two.zero], dim=1))
-            for bits, one, two in zip(widths, *parts, strict=True)
+            UniformGrid(one.bits, torch.cat([one.scale, two.scale], dim=1), torch.cat([one.zero, two.zero], dim=1))
+            for one, two in zip(first, second, strict=True)
         ]
         spread = [UniformGrid(grid.bits, grid.scale[:, columns], grid.zero[:, columns]) for grid in grids]
     else:

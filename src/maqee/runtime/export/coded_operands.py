@@ -1,8 +1,10 @@
 """Numbers on a grid in standard ONNX operators: codes as unsigned bytes, or the values that codes stand for.
 
 A uniform grid with one step is a QuantizeLinear. Its codes are bytes, of which a grid of a bits uses 2^a values: a Clip
-in front sees to that. The bounds of the Clip are the outermost points of the grid, so it changes no code but those that
-lie outside, and these become the outermost codes, as in the simulation.
+behind it sees to that, on bytes, which are a quarter of what it would read in front. Codes that lie outside become the
+outermost ones, as in the simulation. The Clip is in front and reads floats behind a product, because ONNX Runtime would
+make one operator of a product and a QuantizeLinear that meet, which rounds differently where two codes are nearly tied;
+and in graphs for OpenVINO, which are not packed: it runs attention as one operator only then.
 """
 
 from __future__ import annotations
@@ -72,11 +74,17 @@ def byte_ranges(grid: Grid) -> list[ByteRange] | None:
 
 def write_codes(graph: GraphWriter, x: str, place: ByteRange) -> Coded:
     """Round to bytes."""
-    scale = np.float32(place.scale)
-    if place.low + place.zero > 0 or place.largest < BYTE:  # else a byte has the same ends
-        ends = (graph.constant(scale * np.float32(end)) for end in (place.low, place.high))
-        x = graph.node("Clip", x, *ends)
-    codes = graph.node("QuantizeLinear", x, graph.constant(scale), graph.constant(np.uint8(place.zero)))
+    step = graph.constant(np.float32(place.scale))
+    zero = graph.constant(np.uint8(place.zero))
+    smallest = place.low + place.zero
+    if smallest == 0 and place.largest == BYTE:  # a byte has the same ends
+        codes = graph.node("QuantizeLinear", x, step, zero)
+    elif not graph.packed or graph.is_product(x):
+        ends = (graph.constant(np.float32(place.scale) * np.float32(end)) for end in (place.low, place.high))
+        codes = graph.node("QuantizeLinear", graph.node("Clip", x, *ends), step, zero)
+    else:
+        ends = (graph.constant(np.uint8(end)) for end in (smallest, place.largest))
+        codes = graph.node("Clip", graph.node("QuantizeLinear", x, step, zero), *ends)
     return Coded(codes, place.scale, place.zero, place.largest)
 
 

@@ -31,6 +31,7 @@ class GraphWriter:
     def __init__(self, packed: bool = True) -> None:
         self.packed = packed
         self.nodes: list[onnx.NodeProto] = []
+        self.makers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[tuple[str, tuple[int, ...], bytes], onnx.TensorProto] = {}
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
@@ -43,7 +44,15 @@ class GraphWriter:
         """Add a node with several outputs."""
         outputs = [f"{op.lower()}_{len(self.nodes)}" + (f"_{index}" if index else "") for index in range(count)]
         self.nodes.append(helper.make_node(op, list(inputs), outputs, **attributes))
+        self.makers |= dict.fromkeys(outputs, self.nodes[-1])
         return outputs
+
+    def is_product(self, value: str) -> bool:
+        """Whether a value comes straight from a MatMul, moved about at most."""
+        maker = self.makers.get(value)
+        while maker is not None and maker.op_type in ("Reshape", "Transpose"):
+            maker = self.makers.get(maker.input[0])
+        return maker is not None and maker.op_type == "MatMul"
 
     def constant(self, values: ArrayLike) -> str:
         """Numbers that are part of the file; equal ones are stored once. The type is the array's."""

@@ -1,9 +1,9 @@
 """Quantized layers and attention products as ONNX graphs.
 
 Where both operands are bytes, the product is a MatMul between two DequantizeLinear, which engines make from the bytes
-with 32-bit sums. A grid of two regions and weights of two groups are two such products. Convolutions with a kernel
-larger than their stride multiply whole numbers in floating point, which is exact; whatever has no bytes multiplies the
-numbers that the codes stand for.
+with 32-bit sums. A grid of two regions is two such products, and so are weights of two groups whose steps have no
+common one. Convolutions with a kernel larger than their stride multiply whole numbers in floating point, which is
+exact; whatever has no bytes multiplies the numbers that the codes stand for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import nn
 from maqee.models.layers import TokenDepthwise
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import WeightState
+from maqee.quant.common_steps import step_multiples
 from maqee.quant.grids import Grid, LogSqrt2Grid
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.export.coded_operands import (
@@ -28,7 +29,15 @@ from maqee.runtime.export.coded_operands import (
     write_values,
 )
 from maqee.runtime.export.graph_writer import GraphWriter
-from maqee.runtime.export.stored_weights import StoredWeights, write_float_weights, write_weights
+from maqee.runtime.export.stored_weights import (
+    SIGNED,
+    JoinedWeights,
+    StoredWeights,
+    fits_unsigned,
+    write_float_weights,
+    write_joined_weights,
+    write_weights,
+)
 
 Columns = Callable[[str], str]  # all input channels to those of one group
 
@@ -45,7 +54,7 @@ def write_layer(graph: GraphWriter, layer: QuantLayer, x: str, shape: Sequence[i
     """
     inner = layer.inner
     if isinstance(inner, nn.Linear):
-        return _linear(graph, layer, x)
+        return _linear(graph, layer, x) if len(shape) > 2 else _single_rows(graph, layer, inner, x)
     assert isinstance(inner, nn.Conv2d)
     if isinstance(inner, TokenDepthwise):
         picture = graph.node("Transpose", x, perm=[0, 2, 1])
@@ -80,6 +89,15 @@ def _linear(graph: GraphWriter, layer: QuantLayer, x: str) -> str:
     return _with_bias(graph, products, _bias(layer, state))
 
 
+def _single_rows(graph: GraphWriter, layer: QuantLayer, inner: nn.Linear, x: str) -> str:
+    """One row an image, as a matrix of one row each.
+
+    ONNX Runtime makes a Gemm of a product of two matrices and a bias, and then turns all weights into floats each time.
+    """
+    rows = graph.node("Reshape", x, graph.integers(-1, 1, inner.in_features))
+    return graph.node("Reshape", _linear(graph, layer, rows), graph.integers(-1, inner.out_features))
+
+
 def _weights(
     graph: GraphWriter, layer: QuantLayer, state: WeightState | None, largest_input: int | None
 ) -> list[tuple[str, Columns]]:
@@ -89,26 +107,42 @@ def _weights(
     """
     if state is None:
         return [(graph.constant(layer.weights()[0].detach().flatten(1).t().numpy()), lambda x: x)]
+    if largest_input is not None and (joined := _joined(state)) is not None:
+        return [(write_joined_weights(graph, joined, largest_input), lambda x: x)]
     found: list[tuple[str, Columns]] = []
-    for number in range(state.scale.shape[1]):
-        codes, columns = state.codes.numpy().T, None
-        if state.group is not None:
-            columns = np.flatnonzero(state.group.numpy() == number)
-            codes = codes[columns]
-        if not len(codes):
+    groups, count = state.scale.shape[1], state.shape[1]
+    members = [np.arange(count) if state.group is None else np.flatnonzero(state.group == n) for n in range(groups)]
+    largest = max(len(columns) for columns in members)
+    for number, columns in enumerate(members):
+        if not len(columns):
             continue
         scale, zero = state.scale[:, number].numpy(), state.zero[:, number].numpy().astype(np.int64)
-        stored = StoredWeights(codes, state.bits, scale, zero)
+        stored = StoredWeights(state.codes.numpy().T[columns], state.bits, scale, zero)
+        if len(columns) == largest < count and fits_unsigned(zero):  # others are multiplied by 0
+            rows = np.full(count, largest)
+            rows[columns] = np.arange(largest)
+            stored, columns = stored._replace(rows=rows), np.arange(count)
         if largest_input is None:
             weight = write_float_weights(graph, stored)
         else:
             weight = write_weights(graph, stored, largest_input)
-        found.append((weight, _choose(graph, columns, state.shape[1])))
+        found.append((weight, _choose(graph, columns, count)))
     return found
 
 
-def _choose(graph: GraphWriter, columns: np.ndarray | None, count: int) -> Columns:
-    if columns is None or len(columns) == count:
+def _joined(state: WeightState) -> JoinedWeights | None:
+    """Two groups of columns as one; None where there are no two, or their steps have no common one, or no bytes do."""
+    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
+    if state.group is None or multiples is None:
+        return None
+    scale = (state.scale[:, 0] / multiples[:, 0]).numpy()
+    zero, group = state.zero.t().numpy().astype(np.int64), state.group.numpy().astype(np.int64)
+    joined = JoinedWeights(state.codes.numpy().T, state.bits, scale, zero, multiples.t().numpy(), group)
+    return joined if int(np.abs(joined.whole).max()) <= SIGNED else None
+
+
+def _choose(graph: GraphWriter, columns: np.ndarray, count: int) -> Columns:
+    if len(columns) == count:
         return lambda x: x
     indices = graph.constant(columns.astype(np.int64))
     return lambda x: graph.node("Gather", x, indices, axis=-1)

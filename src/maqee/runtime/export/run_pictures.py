@@ -23,14 +23,18 @@ class Model:
                 sys.exit(f"{name} is not the file that was exported: copy the whole folder again.")
         path = str(self.folder / segment["file"])
         if path.endswith(".onnx"):
-            import onnxruntime
+            import onnxruntime as ort
 
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            options, kind = ort.SessionOptions(), ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+            if segment is self.about["segments"][0]:  # once: one memory for all segments
+                ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT), None)
+            options.add_session_config_entry("session.use_env_allocators", "1")
+            session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             return lambda arrays: session.run(None, dict(zip(segment["inputs"], arrays)))
         import openvino
 
-        settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-        compiled = openvino.compile_model(path, "CPU", settings)
+        exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+        compiled = openvino.compile_model(path, "CPU", exact)
         return lambda arrays: [np.array(found) for found in compiled(list(arrays)).values()]
 
     def read(self, path):
@@ -53,7 +57,8 @@ class Model:
             height, width = exact if rounding == "maqee" else rough
         if (width, height) != image.size:
             image = image.resize((width, height), Image.Resampling[how["resample"].upper()])
-        top, left = (margin(spare, rounding) for spare in (height - rows, width - columns))
+        spare = height - rows, width - columns  # to cut off; below 0 where something is missing
+        top, left = (n // 2 if rounding == "transformers" else round(n / 2) if n > 0 else int(n / 2) for n in spare)
         image = image.crop((left, top, left + columns, top + rows))  # black where it is too small
         pixels = np.asarray(image, np.float32).reshape(rows, columns, -1).transpose(2, 0, 1) / np.float32(255)
         pixels = pixels if 255 * how["rescale"] == 1 else pixels * np.float32(255 * how["rescale"])
@@ -85,11 +90,6 @@ class Model:
         best = output[:, :-4].argmax(axis=1)  # the last class is "no object"
         rows = [(names.get(int(n), int(n)), row[-4:]) for n, row in zip(best, output) if n < output.shape[1] - 5]
         return ", ".join(f"{name} at {np.round(box, 2).tolist()}" for name, box in rows) or "nothing"
-
-
-def margin(spare, rounding):
-    """What is cut off at the top or left; below 0 where something is missing."""
-    return spare // 2 if rounding == "transformers" else round(spare / 2) if spare > 0 else int(spare / 2)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,16 @@ class StoredWeights(NamedTuple):
         bits: of a code.
         scale: (out,) step of each output channel.
         zero: (out,) code of 0.
+        rows: (all in,) where codes are of some input channels alone, the row of each, or their number for the others:
+            these are multiplied by 0, which is quicker than to pick the channels out. They are put in when the file is
+            loaded, and need zero points that are bytes.
     """
 
     codes: np.ndarray
     bits: int
     scale: np.ndarray
     zero: np.ndarray
+    rows: np.ndarray | None = None
 
 
 def planes(bits: int) -> list[int]:
@@ -63,12 +67,58 @@ def write_weights(graph: GraphWriter, weights: StoredWeights, largest_input: int
         return write_float_weights(graph, weights)
     scale = graph.constant(weights.scale.astype(np.float32))
     if fits_signed(offset, largest_input) and not graph.packed:
-        return graph.node("DequantizeLinear", graph.constant(offset.astype(np.int8)), scale, axis=1)
+        whole_rows = _in_rows(weights, offset, np.zeros_like(weights.zero)).astype(np.int8)
+        return graph.node("DequantizeLinear", graph.constant(whole_rows), scale, axis=1)
     codes, zero = _write_codes(graph, weights), graph.constant(_smallest(weights.zero))
     if not fits_signed(offset, largest_input):
         return graph.node("DequantizeLinear", codes, scale, zero, axis=1)
     whole = graph.node("Sub", graph.node("Cast", codes, to=INT32), graph.node("Cast", zero, to=INT32))
     return graph.node("DequantizeLinear", graph.node("Cast", whole, to=INT8), scale, axis=1)
+
+
+class JoinedWeights(NamedTuple):
+    """Codes of a linear layer with two groups of input channels, whose steps are whole multiples of a common one.
+
+    Attributes:
+        codes: (in, out) whole numbers from 0 to 2^bits - 1.
+        bits: of a code.
+        scale: (out,) common step of each output channel.
+        zero: (groups, out) code of 0.
+        multiples: (groups, out) of the common step.
+        group: (in,) which group an input channel is in.
+    """
+
+    codes: np.ndarray
+    bits: int
+    scale: np.ndarray
+    zero: np.ndarray
+    multiples: np.ndarray
+    group: np.ndarray
+
+    @property
+    def whole(self) -> np.ndarray:
+        """(in, out) multiples of the common step."""
+        return (self.codes.astype(np.int64) - self.zero[self.group]) * self.multiples[self.group]
+
+
+def write_joined_weights(graph: GraphWriter, weights: JoinedWeights, largest_input: int) -> str:
+    """The same for two groups: one matrix of bytes, made from the codes when the file is loaded."""
+    lift = 0 if fits_signed(weights.whole, largest_input) else SIGNED + 1  # what makes them unsigned
+    scale, kind = graph.constant(weights.scale.astype(np.float32)), UINT8 if lift else INT8
+    if graph.packed:
+        codes = _write_codes(graph, StoredWeights(weights.codes, weights.bits, weights.scale, weights.zero[0]))
+        group = graph.constant(weights.group.astype(np.int64))
+        zero, multiples = (
+            graph.node("Gather", graph.constant(table.astype(np.int32)), group, axis=0)  # (in, out)
+            for table in (weights.zero, weights.multiples)
+        )
+        whole = graph.node("Mul", graph.node("Sub", graph.node("Cast", codes, to=INT32), zero), multiples)
+        whole = graph.node("Add", whole, graph.constant(np.int32(lift))) if lift else whole
+        rows = graph.node("Cast", whole, to=kind)
+    else:
+        rows = graph.constant((weights.whole + lift).astype(np.uint8 if lift else np.int8))
+    middle = [graph.constant(np.full(weights.scale.shape, lift, np.uint8))] if lift else []
+    return graph.node("DequantizeLinear", rows, scale, *middle, axis=1)
 
 
 def write_float_weights(graph: GraphWriter, weights: StoredWeights) -> str:
@@ -93,9 +143,9 @@ def fits_unsigned(zero: np.ndarray) -> bool:
 
 
 def _write_codes(graph: GraphWriter, weights: StoredWeights) -> str:
-    """(in, out) unsigned bytes."""
+    """(in, out) unsigned bytes, or (all in, out)."""
     if not graph.packed:
-        return graph.constant(weights.codes.astype(np.uint8))
+        return graph.constant(_in_rows(weights, weights.codes, weights.zero).astype(np.uint8))
     shift, joined = 0, ""
     for width in planes(weights.bits):
         part = (weights.codes >> shift) & (2**width - 1)
@@ -104,7 +154,15 @@ def _write_codes(graph: GraphWriter, weights: StoredWeights) -> str:
             plane = graph.node("BitShift", plane, graph.constant(np.uint8(shift)), direction="LEFT")
         joined = graph.node("BitwiseOr", joined, plane) if joined else plane
         shift += width
-    return joined
+    if weights.rows is None:
+        return joined
+    and_zero = graph.node("Concat", joined, graph.constant(weights.zero.astype(np.uint8)[None]), axis=0)
+    return graph.node("Gather", and_zero, graph.constant(weights.rows.astype(np.int64)), axis=0)
+
+
+def _in_rows(weights: StoredWeights, numbers: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Numbers (in, out) as (all in, out)."""
+    return numbers if weights.rows is None else np.vstack([numbers, zero])[weights.rows]
 
 
 def _write_plane(graph: GraphWriter, codes: np.ndarray, width: int) -> str:

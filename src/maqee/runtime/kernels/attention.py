@@ -20,7 +20,7 @@ from torch import Tensor
 
 from maqee.quant.grids import SQRT2, Grid, LogSqrt2Grid, TwinGrid, UniformGrid
 from maqee.runtime.kernels.passing import Coded, Target
-from maqee.runtime.kernels.rounding import round_steps
+from maqee.runtime.kernels.rounding import power_of_two, round_steps, saturated, step_bits
 from maqee.runtime.kernels.stored import StoredGrid
 from maqee.runtime.kernels.tuning import Config, processors, tuned
 
@@ -31,10 +31,56 @@ LAST_CODE = 60  # powers from here on, below 2^-30 of the first, are lost in flo
 HALF_BIAS = 15  # of float16's exponent
 
 
+# Four bytes to four float16: a byte in the low bits of 1024 makes 1024 + byte.
+_BYTES_TO_HALVES = tl.constexpr("""{
+    .reg .b32 bytes, middle;
+    xor.b32 bytes, $2, 0x80808080;
+    mov.b32 middle, 0x64806480;
+    prmt.b32 $0, bytes, 0x64646464, 0x4140;
+    prmt.b32 $1, bytes, 0x64646464, 0x4342;
+    sub.f16x2 $0, $0, middle;
+    sub.f16x2 $1, $1, middle;
+}""")
+# Two whole numbers, in the low bits of floats, to float16 powers of two with half of them as exponents: those of odd
+# numbers and those of even ones, 0 where the number is of the other kind.
+_POWERS = tl.constexpr("""{
+    .reg .b32 both, odd, exponents;
+    prmt.b32 both, $2, $3, 0x5410;
+    and.b32 odd, both, 0x00010001;
+    mul.lo.u32 odd, odd, 0x7C00;
+    shl.b32 exponents, both, 9;
+    and.b32 $0, exponents, odd;
+    xor.b32 odd, odd, 0x7C007C00;
+    and.b32 $1, exponents, odd;
+}""")
+
+
 @triton.jit
-def _numbers(codes, there, rest):  # type: ignore[no-untyped-def]
+def _numbers(codes, there, rest, RESTS: tl.constexpr, COMPILED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Stored codes less what is left of the zero point, in float16."""
-    return tl.load(codes, mask=there, other=0).to(tl.float16) - tl.full((1, 1), rest, tl.float16)
+    stored = tl.load(codes, mask=there, other=0)
+    if COMPILED:  # a conversion takes four times as long
+        number = tl.inline_asm_elementwise(_BYTES_TO_HALVES, "=r,=r,r", [stored], tl.float16, is_pure=True, pack=4)
+    else:
+        number = stored.to(tl.float16)
+    if RESTS:
+        number -= tl.full((1, 1), rest, tl.float16)
+    return number
+
+
+@triton.jit
+def _powers(share, levels, low, COMPILED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """2^(n // 2 - 15) in float16 for n, the step nearest to a share: first where n is odd, then where it is even."""
+    steps = step_bits(share, levels, low)
+    if COMPILED:  # two numbers at a time
+        return tl.inline_asm_elementwise(
+            _POWERS, "=r,=r,r,r", [steps], dtype=(tl.float16, tl.float16), is_pure=True, pack=2
+        )
+    exponents = (steps << 9) & 0x7C00
+    odd = (steps & 1) != 0
+    one = tl.where(odd, exponents, 0).to(tl.int16).to(tl.float16, bitcast=True)
+    other = tl.where(odd, 0, exponents).to(tl.int16).to(tl.float16, bitcast=True)
+    return one, other
 
 
 @triton.jit
@@ -42,34 +88,33 @@ def _attention(  # type: ignore[no-untyped-def]
     qkv, out, out_sums, heads, q_rest, k_rest, v_rest, octaves, p_first, p_second, p_low, p_high,
     step, second_step, low, high, offset,
     KIND: tl.constexpr, TOKENS: tl.constexpr, HEAD: tl.constexpr, QKV_WIDTH: tl.constexpr, OUT_WIDTH: tl.constexpr,
-    CODES: tl.constexpr, OUT_SUMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CODES: tl.constexpr, OUT_SUMS: tl.constexpr, RESTS: tl.constexpr, COMPILED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     image, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     i, j, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
     start = qkv + (image * TOKENS).to(tl.int64) * QKV_WIDTH + head * HEAD
     there = (j < TOKENS)[:, None] & (d < HEAD)[None, :]
     place = j[:, None] * QKV_WIDTH + d[None, :]
-    k = _numbers(start + heads * HEAD + place, there, k_rest)  # (tokens, d)
-    v = _numbers(start + 2 * heads * HEAD + place, there, v_rest)
+    k = _numbers(start + heads * HEAD + place, there, k_rest, RESTS, COMPILED)  # (tokens, d)
+    v = _numbers(start + 2 * heads * HEAD + place, there, v_rest, RESTS, COMPILED)
     seen = (j < TOKENS)[None, :]
     block = tl.program_id(1)
     while block * BLOCK_M < TOKENS:
         row = block * BLOCK_M + i
         inside = (row < TOKENS)[:, None] & (d < HEAD)[None, :]
-        q = _numbers(start + (row[:, None] * QKV_WIDTH + d[None, :]), inside, q_rest)
+        q = _numbers(start + (row[:, None] * QKV_WIDTH + d[None, :]), inside, q_rest, RESTS, COMPILED)
         if HEAD < BLOCK_D:  # what k has there must not count
             q = tl.where((d < HEAD)[None, :], q, 0.0)
         scores = tl.where(seen, tl.dot(q, k.T), float("-inf"))  # (queries, TOKENS), whole numbers
         top = tl.max(scores, axis=1) * octaves
-        shares = tl.exp2(scores * octaves - top[:, None])
+        shares = power_of_two(scores * octaves - top[:, None], COMPILED)
         total = tl.sum(shares, axis=1)
         if KIND == 0:  # the code is round(-2 log2(p / scale)), p_first is 2 log2(scale); rounded is p_high - code
-            constant = p_high - p_first - 2.0 * (top + tl.log2(total))
-            turned = round_steps(scores * (2.0 * octaves) + constant[:, None], p_low, p_high)
-            bits = (turned << 9) & 0x7C00  # half of it as the exponent of a float16: a power of two, or 0 for 1
-            even = (turned & 1) != 0  # p_high is odd
-            one = tl.where(even, bits, 0).to(tl.int16).to(tl.float16, bitcast=True)
-            other = tl.where(even, 0, bits).to(tl.int16).to(tl.float16, bitcast=True)
+            levels = p_high - p_low
+            constant = (levels - p_first - 2.0 * (top + tl.log2(total))) / levels
+            share = saturated(scores, 2.0 * octaves / levels, constant[:, None], COMPILED)
+            one, other = _powers(share, levels, p_low, COMPILED)  # p_high is odd: the first are the even codes
             y = tl.dot(one, v) * step + tl.dot(other, v) * second_step
         elif KIND == 1:  # p_first is 1 / scale
             steps = round_steps(shares * (p_first / total)[:, None], p_low, p_high)
@@ -161,7 +206,8 @@ class CodedAttend:
                 float(q.rest), float(k.rest), float(v.rest), octaves, p.first, p.second, p.low, p.high,
                 p.step * v.scale / unit, p.second_step * v.scale / unit, low, high, offset,
                 KIND=p.kind, TOKENS=tokens, HEAD=self.head_width, QKV_WIDTH=qkv.codes.shape[1], OUT_WIDTH=out.shape[1],
-                CODES=target is not None, OUT_SUMS=sums is not None, BLOCK_M=config.block_m,
+                CODES=target is not None, OUT_SUMS=sums is not None, RESTS=any(grid.rest for grid in self.operands),
+                COMPILED=device.type != "cpu", BLOCK_M=config.block_m,
                 BLOCK_N=max(16, triton.next_power_of_2(tokens)),
                 BLOCK_D=max(16, triton.next_power_of_2(self.head_width)),
                 num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,

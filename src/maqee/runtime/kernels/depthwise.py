@@ -8,16 +8,16 @@ import triton.language as tl
 
 from maqee.quant.coded import WeightState
 from maqee.runtime.kernels.passing import Affine, Coded, Target
-from maqee.runtime.kernels.rounding import gelu, round_steps
+from maqee.runtime.kernels.rounding import nearest_step, normal_share, saturated
 from maqee.runtime.kernels.stored import StoredGrid
 from maqee.runtime.kernels.tuning import Config, tuned
 
 
 @triton.jit
 def _depthwise(  # type: ignore[no-untyped-def]
-    codes, weights, scale, bias, factor, summand, out, out_sums, rows, rest, low, high, offset,
+    codes, weights, scale, bias, factor, summand, out, out_sums, rows, rest, low, levels, offset,
     DOWN: tl.constexpr, RIGHT: tl.constexpr, CHANNELS: tl.constexpr, IN_WIDTH: tl.constexpr, OUT_WIDTH: tl.constexpr,
-    OUT_SUMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    OUT_SUMS: tl.constexpr, COMPILED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -34,12 +34,11 @@ def _depthwise(  # type: ignore[no-untyped-def]
         number = tl.where(inside, code - rest, 0)  # beyond the edge is the number 0, whatever its code
         acc += number * tl.load(weights + tap * CHANNELS + n, mask=channel, other=0)[None, :]
     y = acc.to(tl.float32) * tl.load(scale + n, mask=channel, other=0.0)[None, :]
-    y = gelu(y + tl.load(bias + n, mask=channel, other=0.0)[None, :])
-    y = (
-        y * tl.load(factor + n, mask=channel, other=0.0)[None, :]
-        + tl.load(summand + n, mask=channel, other=0.0)[None, :]
-    )
-    result = round_steps(y, low, high) + offset
+    y += tl.load(bias + n, mask=channel, other=0.0)[None, :]
+    factors = tl.load(factor + n, mask=channel, other=0.0)[None, :]
+    summands = tl.load(summand + n, mask=channel, other=0.0)[None, :]
+    share = saturated(y * normal_share(y, 1.0, 0.0, COMPILED), factors, summands, COMPILED)
+    result = nearest_step(share, levels, low) + offset
     inside = (m < rows)[:, None] & channel[None, :]
     tl.store(out + m.to(tl.int64)[:, None] * OUT_WIDTH + n[None, :], result.to(tl.int8), mask=inside)
     if OUT_SUMS:
@@ -65,7 +64,7 @@ class Depthwise:
         self.weights = whole.t().contiguous()
         self.scale = state.scale[:, 0] * grid.scale
         self.bias = torch.zeros_like(self.scale) if state.bias is None else state.bias
-        self.affine = affine.in_units_of(target.grids[0])
+        self.affine = affine.as_share_of(target.grids[0])
 
     def __call__(self, coded: Coded) -> Coded:
         """Codes of all tokens (images * tokens, width) to codes of as many."""
@@ -81,9 +80,10 @@ class Depthwise:
                 sums.zero_()
             _depthwise[(-(-rows // config.block_m), -(-channels // config.block_n))](
                 coded.codes, self.weights, self.scale, self.bias, self.affine.factor, self.affine.summand, out,
-                out if sums is None else sums, rows, self.grid.rest, float(grid.low), float(grid.high), grid.rest,
+                out if sums is None else sums, rows, self.grid.rest, float(grid.low), float(grid.top), grid.rest,
                 DOWN=down, RIGHT=right, CHANNELS=channels, IN_WIDTH=coded.codes.shape[1], OUT_WIDTH=target.width,
-                OUT_SUMS=sums is not None, BLOCK_M=config.block_m, BLOCK_N=config.block_n, num_warps=config.warps,
+                OUT_SUMS=sums is not None, COMPILED=device.type != "cpu", BLOCK_M=config.block_m,
+                BLOCK_N=config.block_n, num_warps=config.warps,
             )  # fmt: skip
 
         key = f"depthwise {down} {right} {channels} {coded.codes.shape[1]} {target.width} {target.sums}"

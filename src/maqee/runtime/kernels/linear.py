@@ -6,6 +6,7 @@ programs stays on the GPU and takes tile after tile, so that one program's endin
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,7 +16,14 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from maqee.runtime.kernels.passing import Affine, Coded, Target
-from maqee.runtime.kernels.rounding import gelu, round_steps, sums_to_float
+from maqee.runtime.kernels.rounding import (
+    FLOAT_BITS,
+    nearest_step,
+    normal_share,
+    saturated,
+    start_of_sums,
+    sums_to_float,
+)
 from maqee.runtime.kernels.stored import StoredWeights
 from maqee.runtime.kernels.tuning import Config, processors, tuned
 
@@ -35,65 +43,76 @@ def _halves(x, M: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def
 
 
 @triton.jit
+def _two_in_one(sums, M: tl.constexpr, N: tl.constexpr, COMPILED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums of 16 bits (M, N), two neighbours in one register: (M, N // 2)."""
+    even, odd = tl.split(tl.reshape(sums, (M, N // 2, 2)))
+    both = (even & 0xFFFF) | (odd << 16)
+    if COMPILED:  # or else the compiler sees through this and keeps both
+        both = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [both], dtype=tl.int32, is_pure=False, pack=1)
+    return both
+
+
+@triton.jit
+def _two_from_one(both, M: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The sums again, as `sums_to_float` wants small ones."""
+    return tl.reshape(tl.join((both << 16) >> 16, both >> 16), (M, N)) + FLOAT_BITS
+
+
+@triton.jit
 def _linear(  # type: ignore[no-untyped-def]
-    left, weights, out, stream, scale, bias, correction, rests, sums, low, high, offset, out_sums, factor, summand,
-    rows, outputs, out_width, inverse,
+    left, weights, out, stream, scale, bias, correction, rests, sums, low, levels, offset, out_sums, factor, summand,
+    rows, outputs, out_width, step, log_step, zero_share,
     SPLIT: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, GRIDS: tl.constexpr, SHARE: tl.constexpr,
     SMALL: tl.constexpr, SHORT: tl.constexpr, CORRECTED: tl.constexpr, RESTS: tl.constexpr,
     GELU: tl.constexpr, AFFINE: tl.constexpr, CODES: tl.constexpr, STREAM: tl.constexpr, OUT_SUMS: tl.constexpr,
-    COMPILED: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    OFFSETS: tl.constexpr, COMPILED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     tiles_n = tl.cdiv(outputs, BLOCK_N)
     tiles = tl.cdiv(rows, BLOCK_M) * tiles_n
-    tile = tl.program_id(0)
-    while tile < tiles:
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
         first_m = (tile // tiles_n) * BLOCK_M
         first_n = (tile % tiles_n) * BLOCK_N
         m = first_m + tl.arange(0, BLOCK_M)
         n = first_n + tl.arange(0, BLOCK_N)
-        nothing = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
         if SPLIT < WIDTH:  # the second group first: it is the smaller one, and waits for the other
-            acc = _products(left, weights, nothing, first_m, first_n, SPLIT, WIDTH, BLOCK_K)
+            other = n + PADDED  # its row of every table
+            acc = start_of_sums(correction + other, BLOCK_M, BLOCK_N, CORRECTED, SMALL)
+            acc = _products(left, weights, acc, first_m, first_n, SPLIT, WIDTH, BLOCK_K)
             if RESTS:
-                acc -= tl.load(sums + rows + m, mask=m < rows, other=0)[:, None] * tl.load(rests + PADDED + n)[None, :]
-            if SHORT:  # two sums of 16 bits wait in one register
-                even, odd = tl.split(tl.reshape(acc, (BLOCK_M, BLOCK_N // 2, 2)))
-                waiting = (even & 0xFFFF) | (odd << 16)
-                if COMPILED:  # or else the compiler sees through this and keeps both
-                    waiting = tl.inline_asm_elementwise(
-                        "mov.b32 $0, $1;", "=r,r", [waiting], dtype=tl.int32, is_pure=False, pack=1
-                    )
-            else:
-                waiting = acc
-        acc = _products(left, weights, nothing, first_m, first_n, 0, SPLIT, BLOCK_K)
+                acc -= tl.load(sums + rows + m, mask=m < rows, other=0)[:, None] * tl.load(rests + other)[None, :]
+            waiting = _two_in_one(acc, BLOCK_M, BLOCK_N, COMPILED) if SHORT else acc
+        acc = start_of_sums(correction + n, BLOCK_M, BLOCK_N, CORRECTED, SMALL)
+        acc = _products(left, weights, acc, first_m, first_n, 0, SPLIT, BLOCK_K)
         if RESTS:
             acc -= tl.load(sums + m, mask=m < rows, other=0)[:, None] * tl.load(rests + n)[None, :]
-        y = sums_to_float(acc, correction + n, CORRECTED, SMALL) * tl.load(scale + n)[None, :]
+        y, factors, summands = sums_to_float(acc, SMALL), tl.load(scale + n)[None, :], tl.load(bias + n)[None, :]
         if SPLIT < WIDTH:
-            if SHORT:
-                acc = tl.reshape(tl.join((waiting << 16) >> 16, waiting >> 16), (BLOCK_M, BLOCK_N))
-            else:
-                acc = waiting
-            other = n + PADDED  # the second group's row of every table
-            y += sums_to_float(acc, correction + other, CORRECTED, SMALL) * tl.load(scale + other)[None, :]
-        y += tl.load(bias + n)[None, :]
-        if GELU:
-            y = gelu(y)
-            if AFFINE:
-                y = y * tl.load(factor + n)[None, :] + tl.load(summand + n)[None, :]
-            else:
-                y = y * inverse
+            acc = _two_from_one(waiting, BLOCK_M, BLOCK_N) if SHORT else waiting
+            y = y * factors + sums_to_float(acc, SMALL) * tl.load(scale + other)[None, :]
+            factors = tl.full((1, 1), 1.0, tl.float32)
         if CODES:
+            if GELU:
+                y = y * factors + summands
+                shares = normal_share(y, step, log_step, COMPILED)
+                if AFFINE:
+                    y = saturated(y * shares, tl.load(factor + n)[None, :], tl.load(summand + n)[None, :], COMPILED)
+                else:
+                    y = saturated(y, shares, zero_share, COMPILED)
+            else:
+                y = saturated(y, factors, summands, COMPILED)
             if GRIDS == 1 or SHARE % BLOCK_N == 0:  # a tile lies within one grid
                 grid = first_n // SHARE
             else:
                 grid = tl.minimum(n // SHARE, GRIDS - 1)[None, :]
-            codes = round_steps(y, tl.load(low + grid), tl.load(high + grid)) + tl.load(offset + grid)
+            codes = nearest_step(y, tl.load(levels + grid), tl.load(low + grid))
+            if OFFSETS:
+                codes += tl.load(offset + grid)
             out.store([first_m, first_n], codes.to(tl.int8))
             if OUT_SUMS:
                 tl.atomic_add(out_sums + m, tl.sum(tl.where(n[None, :] < outputs, codes, 0), axis=1), mask=m < rows)
         else:
+            y = y * factors + summands
             half: tl.constexpr = BLOCK_N // 2
             start = first_m.to(tl.int64) * out_width + first_n
             place = tl.arange(0, BLOCK_M)[:, None] * out_width + tl.arange(0, half)[None, :]
@@ -106,7 +125,6 @@ def _linear(  # type: ignore[no-untyped-def]
                 if STREAM:
                     part += tl.load(stream + here, mask=inside, other=0.0).to(tl.float32)
                 tl.store(out + here, part.to(out.dtype.element_ty), mask=inside)
-        tile += tl.num_programs(0)
 
 
 class Linear:
@@ -127,18 +145,19 @@ class Linear:
         affine: Affine | None = None,
     ) -> None:
         self.weights, self.target, self.gelu, self.affine = weights, target, gelu, None
-        if affine is not None and target is not None:
-            self.affine = affine.in_units_of(target.grids[0]).padded(weights.bias.shape[0])
-        self.inverse = 1.0
-        grids = target.grids if target is not None else [weights.grid]  # without codes, bounds are not read
-        if target is not None and gelu:
-            self.inverse = 1 / grids[0].scale
+        self.step, self.zero_share = 1.0, 0.0  # what GELU is counted in, where 0 then lies
+        grids = target.grids if target is not None else [weights.grid]  # without codes, the tables are not read
+        if target is not None and affine is not None:
+            self.affine = affine.as_share_of(grids[0]).padded(weights.bias.shape[0])
+        elif target is not None and gelu:
+            self.step, self.zero_share = grids[0].scale * grids[0].top, grids[0].zero / grids[0].top
         elif target is not None:
-            self.weights = weights.in_units_of(grids)
+            self.weights = weights.as_shares_of(grids)
         like = weights.bias
-        self.bounds = (
+        self.offsets = any(grid.rest for grid in grids)
+        self.tables = (
             like.new_tensor([grid.low for grid in grids]),
-            like.new_tensor([grid.high for grid in grids]),
+            like.new_tensor([grid.top for grid in grids]),
             torch.tensor([grid.rest for grid in grids], device=like.device, dtype=torch.int32),
         )
 
@@ -154,14 +173,14 @@ class Linear:
         else:
             out = torch.empty(rows, target.width, device=device, dtype=torch.int8)
             sums = torch.empty(1, rows, device=device, dtype=torch.int32) if target.sums else None
-        low, high, offset = self.bounds
+        low, levels, offset = self.tables
         # What is None is not read; the kernel still wants an address.
         tables = (
             weights.correction,
             weights.rests,
             coded.sums,
             low,
-            high,
+            levels,
             offset,
             sums,
             *(self.affine or (None, None)),
@@ -176,13 +195,13 @@ class Linear:
                 TensorDescriptor.from_tensor(weights.codes, [config.block_n, config.block_k]),
                 out if target is None else _tiles(out, weights.outputs, config), out if stream is None else stream,
                 weights.scale, weights.bias, *(offset if table is None else table for table in tables), rows,
-                weights.outputs, out.shape[1], self.inverse,
+                weights.outputs, out.shape[1], self.step, math.log2(self.step), self.zero_share,
                 SPLIT=weights.split, WIDTH=weights.width, PADDED=weights.bias.shape[0], GRIDS=len(low),
                 SHARE=weights.outputs // len(low), SMALL=weights.small, SHORT=weights.short,
                 CORRECTED=weights.corrected, RESTS=weights.rests is not None, GELU=self.gelu,
                 AFFINE=self.affine is not None, CODES=target is not None, STREAM=stream is not None,
-                OUT_SUMS=sums is not None, COMPILED=device.type != "cpu",
-                BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k,
+                OUT_SUMS=sums is not None, OFFSETS=self.offsets, COMPILED=device.type != "cpu",
+                BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, FLAT=config.flat,
                 num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
             )  # fmt: skip
 
@@ -209,8 +228,11 @@ def candidates(weights: StoredWeights) -> list[Config]:
         wide = [Config(128, 256, long, warps=8, stages=3, programs=1)] if weights.bias.shape[0] % 256 == 0 else []
         return [
             Config(128, 128, long, warps=4, stages=3, programs=2),
+            Config(128, 128, long, warps=4, stages=3, programs=2, flat=True),
             Config(128, 128, 64, warps=4, stages=4, programs=2),
+            Config(128, 128, 64, warps=4, stages=4, programs=2, flat=True),
             Config(128, 128, long, warps=8, stages=3, programs=2),
+            Config(128, 128, long, warps=8, stages=3, programs=2, flat=True),
             *wide,
             Config(64, 128, long, warps=4, stages=3, programs=3),
             Config(32, 64, long, warps=4, stages=4, programs=4),

@@ -64,9 +64,10 @@ class Affine(NamedTuple):
         factor = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
         return cls(factor, norm.bias.detach() - norm.running_mean * factor)
 
-    def in_units_of(self, grid: StoredGrid) -> Affine:
-        """The same, counted in steps of a grid."""
-        return Affine(self.factor / grid.scale, self.summand / grid.scale)
+    def as_share_of(self, grid: StoredGrid) -> Affine:
+        """The same, counted from 0, the lowest step of a grid, to 1, the highest."""
+        whole = grid.scale * grid.top
+        return Affine(self.factor / whole, self.summand / whole + grid.zero / grid.top)
 
     def padded(self, length: int) -> Affine:
         """The same with zeros at the end."""

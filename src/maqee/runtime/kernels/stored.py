@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from maqee.quant.coded import WeightState
+from maqee.quant.common_steps import step_multiples
 from maqee.quant.grids import Grid, UniformGrid
 
 LOWEST, HIGHEST = -128, 127  # of a signed byte
@@ -83,7 +84,7 @@ class StoredWeights:
         correction: (groups, padded outputs) what is added to a sum of stored codes; None where all are 0.
         rests: (groups, padded outputs) what the sums of stored input codes are multiplied by; None where all are 0.
         small: whether all sums are below 2^22.
-        short: whether sums of stored codes of the second group fit into 16 bits.
+        short: whether sums of the second group fit into 16 bits.
     """
 
     grid: StoredGrid
@@ -114,30 +115,34 @@ class StoredWeights:
         """Groups of columns with scales of their own."""
         return int(self.scale.shape[0])
 
-    def in_units_of(self, grids: list[StoredGrid]) -> StoredWeights:
-        """The same layer with outputs counted in steps of the grids, each of which is for an equal share of outputs."""
-        share = self.outputs // len(grids)
-        inverse = torch.ones_like(self.bias)
+    def as_shares_of(self, grids: list[StoredGrid]) -> StoredWeights:
+        """The same layer with outputs counted from 0, the lowest step of a grid, to 1, the highest.
+
+        Each grid is for an equal share of the outputs.
+        """
+        count = self.outputs // len(grids)
+        inverse, zero = torch.ones_like(self.bias), torch.zeros_like(self.bias)
         for number, grid in enumerate(grids):
-            inverse[number * share : (number + 1) * share] = 1 / grid.scale
-        return replace(self, scale=self.scale * inverse, bias=self.bias * inverse)
+            here = slice(number * count, (number + 1) * count)
+            inverse[here], zero[here] = 1 / (grid.scale * grid.top), grid.zero / grid.top
+        return replace(self, scale=self.scale * inverse, bias=self.bias * inverse + zero)
 
 
 def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | None:
     """Weights as kernels read them; None where sums do not fit into int32."""
-    codes, zero = state.codes.to(torch.int64), state.zero.to(torch.int64)  # (out, in), (out, groups)
+    codes, zero, scale, group = _in_one_group(state)
     outputs, inputs = codes.shape
     shift = zero.clamp(2**state.bits - 1 - HIGHEST, -LOWEST)
-    orders = _orders(state.group, inputs)
+    orders = _orders(group, inputs)
     parts, corrections, rests, largest, last = [], [], [], 0, 0
     for number, order in enumerate(orders):
         columns = order[order >= 0].to(codes.device)
         rest = zero[:, number] - shift[:, number]
         chosen = codes[:, columns]
-        largest = max(largest, int((chosen - zero[:, number, None]).abs().sum(dim=1).max()) * grid.largest)
+        last = int((chosen - zero[:, number, None]).abs().sum(dim=1).max()) * grid.largest
+        largest = max(largest, last)
         stored = chosen - shift[:, number, None]
         corrections.append(-grid.rest * stored.sum(dim=1) + len(columns) * grid.rest * rest)
-        last = int(stored.abs().sum(dim=1).max()) * max(abs(grid.top - grid.shift), abs(grid.shift))
         rests.append(rest)
         parts.append(torch.nn.functional.pad(stored, (0, len(order) - len(columns))))
     if largest > INT32_LARGEST:
@@ -154,13 +159,29 @@ def prepare_weights(state: WeightState, grid: StoredGrid) -> StoredWeights | Non
         codes=_pad_rows(torch.cat(parts, dim=1), padding).to(torch.int8).contiguous(),
         split=len(orders[0]),
         columns=None if plain else joined.to(device=codes.device, dtype=torch.int32),
-        scale=_pad(state.scale.t() * torch.tensor(grid.scale, device=codes.device), padding).contiguous(),
+        scale=_pad(scale.t() * torch.tensor(grid.scale, device=codes.device), padding).contiguous(),
         bias=_pad(bias, padding),
         correction=_table(corrections, padding),
         rests=_table(rests, padding),
         small=small,
-        short=last < 2**15 and not bool(torch.stack(rests).any()),
+        short=last < 2**15,
     )
+
+
+def _in_one_group(state: WeightState) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Codes (out, in), zero points and scales (out, groups) and groups of columns.
+
+    Two groups become one where their steps are whole multiples of a common one and the codes still fit into a byte.
+    """
+    codes, zero = state.codes.to(torch.int64), state.zero.to(torch.int64)
+    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
+    if state.group is None or multiples is None:
+        return codes, zero, state.scale, state.group
+    columns = state.group.long()
+    numbers = (codes - zero[:, columns]) * multiples[:, columns]
+    if int(numbers.abs().max()) > HIGHEST:
+        return codes, zero, state.scale, state.group
+    return numbers, torch.zeros_like(zero[:, :1]), state.scale[:, :1] / multiples[:, :1], None
 
 
 def _orders(group: Tensor | None, inputs: int) -> list[Tensor]:

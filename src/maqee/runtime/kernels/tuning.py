@@ -13,6 +13,7 @@ import torch
 
 from maqee.errors import MaqeeError
 from maqee.io import read_json, write_json
+from maqee.runtime.kernels.interpreting import let_loops_count
 
 Launch = Callable[["Config"], None]
 Measure = Callable[[Launch, "Config"], float]
@@ -21,7 +22,17 @@ REGISTERS, MOST_REGISTERS, WARP = 65536, 255, 32  # of a multiprocessor, of a th
 
 
 class Config(NamedTuple):
-    """How a kernel is cut: sides of a tile, warps and pipeline stages of a program, programs on a multiprocessor."""
+    """How a kernel is cut.
+
+    Attributes:
+        block_m: height of a tile.
+        block_n: its width.
+        block_k: columns that are multiplied at a time.
+        warps: of a program.
+        stages: parts of the next columns that are on their way.
+        programs: on a multiprocessor.
+        flat: whether the next tile's first columns are fetched while one ends.
+    """
 
     block_m: int
     block_n: int
@@ -29,6 +40,7 @@ class Config(NamedTuple):
     warps: int
     stages: int
     programs: int
+    flat: bool = False
 
     @property
     def registers(self) -> int | None:
@@ -53,8 +65,9 @@ class Choices:
         """The kept choice if it is still among the candidates, else the fastest of these."""
         if self._known is None:
             self._known = read_json(self.file) if self.file.is_file() else {}
-        if (kept := tuple(self._known.get(key, ()))) in candidates:
-            return Config(*kept)
+        for config in candidates:
+            if self._known.get(key) == list(config):
+                return config
         seconds = [self.measure(launch, config) for config in candidates]
         found = candidates[seconds.index(min(seconds))]
         self._known[key] = list(found)
@@ -66,6 +79,7 @@ class Choices:
 def tuned(key: str, candidates: Sequence[Config], launch: Launch, device: torch.device, rows: int) -> None:
     """Launch a kernel with the configuration that is fastest for so many rows; the interpreter takes the first."""
     if device.type == "cpu":
+        let_loops_count()
         launch(candidates[0])
         return
     nearby = 1 << max(rows - 1, 1).bit_length()  # one choice an octave: batches have many sizes
