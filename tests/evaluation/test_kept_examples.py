@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,21 @@ import pytest
 import torch
 from PIL import Image
 
+from maqee.data import eval_batches
 from maqee.errors import MaqeeError
-from maqee.evaluation.kept_examples import LOSSLESS, SIDE, KeptExamples, choose_examples, thumbnail
+from maqee.evaluation.kept_examples import (
+    LOSSLESS,
+    SIDE,
+    KeptExamples,
+    choose_examples,
+    collect_examples,
+    thumbnail,
+)
 from maqee.policy import take_exits
+from maqee.tasks import tasks
 from tests.apq.makers import make_trace
+from tests.compression.makers import digits
+from tests.helpers import load_miniature
 from tests.report.run_folders import keep_pictures
 
 
@@ -39,6 +51,24 @@ def test_nobody_is_both_easy_and_hard() -> None:
     assert [choice.place for choice in chosen] == ["easy", "easy", "hard", "hard"]
     alone = choose_examples(make_trace(samples=1, exit_blocks=(2, 4)), (0.0,))
     assert [(choice.exit, choice.place) for choice in alone] == [(0, "easy")]
+
+
+def test_answers_are_named() -> None:
+    """By the exits that images take, right where the trace says so; a class without a name by its number."""
+    model, task = load_miniature(), tasks["classification"]
+    data = digits("calibration", 6)
+    some = replace(data, classes=data.classes[:3], targets=data.targets.clamp(max=2))
+    trace = make_trace(samples=6, exit_blocks=(1, 2, 4))
+    assert 0 < trace.correct.mean() < 1
+    kept = collect_examples(model, some, task, trace, (0.9, 0.9)).examples
+    [(images, targets)] = eval_batches(some, model.backbone.preprocessing, 6)
+    outputs = [output.scatter(1, targets[:, None], -torch.inf) for output in model.forward_all(images).outputs]
+    chosen = choose_examples(trace, (0.9, 0.9))
+    assert [example.name for example in kept] == [data.images.name(choice.sample) for choice in chosen]
+    for example, (row, at, _) in zip(kept, chosen, strict=True):
+        assert example.truth == str(int(targets[row]))
+        wrong = str(int(outputs[at][row].argmax()))
+        assert example.answer == (example.truth if trace.correct[row, at] else wrong)
 
 
 def read(uri: str) -> Image.Image:

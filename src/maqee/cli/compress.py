@@ -270,7 +270,10 @@ def compress(
         out=out,
         device=device,
     )
-    _print(done, out, write_report(out).page, json)
+    _print(done, json)
+    page = write_report(out).page  # after what took long has been shown
+    if not json:
+        typer.echo(f"Written to {out}, with a report: {page}. Next: maqee eval {out}")
 
 
 def _check_effect(wanted: Any, avg_bits: float | None, solver: str | None) -> None:
@@ -293,7 +296,7 @@ def _as_pair(pattern: str, bits: object) -> list[str]:
     return [pattern, str(bits)]
 
 
-def _print(done: Any, out: Path, page: Path, json: bool) -> None:
+def _print(done: Any, json: bool) -> None:
     from maqee.io import to_json
     from maqee.report.plan_table import plan_table
 
@@ -307,4 +310,3 @@ def _print(done: Any, out: Path, page: Path, json: bool) -> None:
         typer.echo(note)
     if not done.finished:
         typer.echo("Stopped early: this is the best so far. Run the same command again to go on.")
-    typer.echo(f"Written to {out}, with a report: {page}. Next: maqee eval {out}")

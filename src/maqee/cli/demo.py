@@ -27,7 +27,7 @@ def demo(
     from maqee.report.write_report import write_report
 
     result = run_demo(out, overrides)
-    page = write_report(out / result.folder).page
     deliver(result, demo_table, json)
+    page = write_report(out / result.folder).page
     if not json:
         typer.echo(f"\nWritten to {out / RESULT}, with a report: {page}. Next: maqee diagnose {out / result.folder}")

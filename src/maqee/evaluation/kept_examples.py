@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -137,19 +138,37 @@ def collect_examples(
         outputs = network.forward_all(images).outputs if task.targets == "labels" else None
         for row, image in enumerate(images):
             sample, number, place = chosen[len(kept)]
+            score, answer, truth = float(trace.correct[sample, number]), "", ""
+            if outputs is not None:
+                right = int(targets[row])
+                truth = class_name(data.classes, right)
+                answer = truth if score == 1 else class_name(data.classes, _wrong_class(outputs[number][row], right))
             kept.append(
                 KeptExample(
                     exit=number,
                     place=place,
                     name=data.images.name(sample),
                     confidence=float(trace.confidence[sample, number]),
-                    score=float(trace.correct[sample, number]),
-                    answer="" if outputs is None else data.classes[int(outputs[number][row].argmax())],
-                    truth="" if outputs is None else data.classes[int(targets[row])],
+                    score=score,
+                    answer=answer,
+                    truth=truth,
                     picture=thumbnail(as_seen(image, network.backbone.preprocessing).cpu()),
                 )
             )
     return KeptExamples(thresholds=tuple(thresholds), examples=tuple(kept))
+
+
+def _wrong_class(logits: Tensor, right: int) -> int:
+    """The likeliest class but the right one: the trace knows that the answer was wrong.
+
+    Run again in another batch, logits may differ in the last place, and a quantized model makes more of that.
+    """
+    return int(logits.index_fill(0, torch.tensor([right], device=logits.device), -torch.inf).argmax())
+
+
+def class_name(classes: Sequence[str], number: int) -> str:
+    """What to call a class; its number where a model knows more classes than its images have names for."""
+    return classes[number] if number < len(classes) else str(number)
 
 
 def thumbnail(pixels: Tensor) -> str:
