@@ -95,6 +95,6 @@ class RowCoder:
 
         whole = triton.next_power_of_2(weights.width)
         key = f"rows {weights.inputs} {weights.width} {self.norm is not None} {sums is not None} {flat.dtype}"
-        sizes = [(8, 8), (4, 4), (2, 4), (1, 4), (1, 2)]
+        sizes = [(8, 8), (4, 4), (2, 4), (1, 4), (1, 2), (4, 1), (2, 1), (1, 1)]  # of one warp: sums stay within it
         tuned(key, [Config(block, whole, 0, warps, 1, 0) for block, warps in sizes], launch, device, rows)
         return Coded(out, sums)
