@@ -50,6 +50,7 @@ COMMANDS = {
     "predict": "predict",
     "profile": "profile",
     "quantize": "compare_methods",
+    "report": "write_report",
     "search": "search",
     "show": "show",
     "table": "table",

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from maqee.report.grid_formats import render_table as render_table
     from maqee.report.show import Pictures as Pictures
     from maqee.report.show import show as show
+    from maqee.report.write_report import Report as Report
+    from maqee.report.write_report import write_report as write_report
     from maqee.runtime import Prediction as Prediction
     from maqee.runtime import ReadyModel as ReadyModel
     from maqee.runtime import load as load
@@ -115,6 +117,7 @@ else:
             "ReadyModel": "maqee.runtime",
             "Recipe": "maqee.training",
             "RecoverySettings": "maqee.compression",
+            "Report": "maqee.report.write_report",
             "RiskOptions": "maqee.compression",
             "RoadTimes": "maqee.apq.road_times",
             "RunDiagnosis": "maqee.evaluation.diagnose",
@@ -163,5 +166,6 @@ else:
             "train_exits": "maqee.training.exits_recipe",
             "train": "maqee.training",
             "what": "maqee.evaluation.what",
+            "write_report": "maqee.report.write_report",
         },
     )

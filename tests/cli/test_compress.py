@@ -15,6 +15,7 @@ import torch
 from maqee.apq import Plan
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.compressed import frontier_policies
+from maqee.evaluation.kept_examples import KeptExamples
 from maqee.models import Preprocessing
 from maqee.quant import Bits
 from maqee.runtime import load
@@ -48,12 +49,26 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         assert words in result.output
     assert f"maqee eval {out}" in result.output
+    assert f"with a report: {out / 'report.html'}" in result.output
     return out
 
 
 def compress(model: Path, out: Path, *more: str) -> Any:
     arguments = (str(model), "--data", "digits", "--out", str(out), "--device", "cpu", "--samples", "40")
     return invoke("compress", *arguments, "--method", "repq", *more)
+
+
+def test_the_report_shows_the_plan_and_images_that_took_its_exits(run: Path) -> None:
+    plan, page = Plan.load(run / "plan.json"), (run / "report.html").read_text()
+    assert f"{plan.got.metric:.2%}" in page
+    assert (run / "report" / "frontier.svg").is_file()
+    kept = KeptExamples.load(run / "examples.json")
+    assert kept.thresholds == plan.thresholds
+    assert {example.exit for example in kept.examples} == {at for at, share in enumerate(plan.got.exit_mass) if share}
+    for example in kept.examples:
+        assert (example.answer == example.truth) == (example.score == 1.0), example.name
+        assert example.answer in "0123456789"
+        assert example.picture in page
 
 
 def test_preprocessing_as_the_user_says(model: Path, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ def test_the_whole_method_side_by_side(tmp_path: Path, monkeypatch: pytest.Monke
     assert output.exit_code == 0, output.output
     assert "MAQEE chose these bits" in output.output
     assert "simulated" in output.output
+    assert f"with a report: {tmp_path / 'compressed' / 'report.html'}" in output.output
+    assert "<svg" in (tmp_path / "compressed" / "report.html").read_text()
     result = json.loads((tmp_path / "result.json").read_text())
     rows = {row["name"]: row for row in result["rows"]}
     assert list(rows) == [

@@ -43,6 +43,9 @@ def compressed(mini: dense.Miniature, tmp_path_factory: pytest.TempPathFactory) 
     result = invoke("compress", *mini.arguments(), "--fit-images", "4", "--out", str(out))
     assert result.exit_code == 0, result.output
     assert f"on calibration       {tasks[mini.task].score_name}" in result.output
+    page = (out / "report.html").read_text()
+    assert f"{tasks[mini.task].score_name} of the image" in page
+    assert "data:image/png;base64," in page
     return out
 
 

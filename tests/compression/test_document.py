@@ -13,7 +13,7 @@ from maqee.apq import Budget, SearchOptions
 from maqee.compression import CompressOptions, RecoverySettings, RiskOptions
 from maqee.compression.compress_config import CompressConfig, read_compress_config
 from maqee.quant import QuantSettings
-from maqee.runs import PLAN, PREPROCESSING, REQUEST, SEARCH, SOURCE, TRACE
+from maqee.runs import EXAMPLES, PAGE, PLAN, PREPROCESSING, REQUEST, SEARCH, SOURCE, TRACE
 from maqee.training.recipe import AugmentSection
 from tests.helpers import invoke
 
@@ -47,7 +47,18 @@ def test_commands_are_written_as_they_are_parsed() -> None:
 
 
 def test_every_file_is_explained() -> None:
-    for name in (PLAN, TRACE, PREPROCESSING, SEARCH, REQUEST, SOURCE, "model.safetensors", "config.json"):
+    for name in (
+        PLAN,
+        TRACE,
+        PREPROCESSING,
+        SEARCH,
+        REQUEST,
+        SOURCE,
+        EXAMPLES,
+        PAGE,
+        "model.safetensors",
+        "config.json",
+    ):
         assert f"`{name}`" in TEXT
 
 

@@ -229,7 +229,8 @@ def test_averages_are_what_codes_are_made_from(
         expected = {name: decay * value + (1 - decay) * now[name] for name, value in expected.items()}
 
     def step_of(scale: str, gain: str) -> Tensor:
-        return fitted[scale] * torch.exp(10 * expected[gain]).view_as(fitted[scale])
+        change = torch.exp(10 * expected[gain])
+        return fitted[scale] * (change[:, None] if change.ndim else change)  # one for both groups of columns
 
     for name, layer in quantized.layers.items():
         state = layer.state()

@@ -74,7 +74,7 @@ def test_what_is_in_the_folder(done: tuple[Path, ReadyModel]) -> None:
     out, _ = done
     names = {path.name for path in out.iterdir()}
     assert {"plan.json", "trace.safetensors", "model.safetensors", "config.json", "source.json"} <= names
-    assert {"preprocessor_config.json", "request.json", "search.json"} <= names
+    assert {"preprocessor_config.json", "request.json", "search.json", "examples.json"} <= names
     assert is_compressed(out)
     source = json.loads((out / "source.json").read_text())
     assert source["data"] == {"data": "digits", "path": None, "holdout": None, "seed": 0}

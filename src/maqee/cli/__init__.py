@@ -29,6 +29,7 @@ from maqee.cli import (
     predict,
     profile,
     quantize,
+    report,
     search,
     show,
     table,
@@ -80,6 +81,7 @@ app.command("predict")(predict.predict)
 app.command("profile")(profile.profile)
 app.command("export")(export.export)
 app.command("show")(show.show)
+app.command("report")(report.report)
 app.command("what")(what.what)
 app.command("cost")(cost.cost)
 app.command("ls")(list_.list_things)

@@ -203,6 +203,7 @@ def compress(
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
+    from maqee.report.write_report import write_report
 
     if cost is not None:  # fewer bits would not be faster
         weight_range = weight_range or f"{WEIGHT_BITS}-{WEIGHT_BITS}"
@@ -269,7 +270,10 @@ def compress(
         out=out,
         device=device,
     )
-    _print(done, out, json)
+    _print(done, json)
+    page = write_report(out).page  # after what took long has been shown
+    if not json:
+        typer.echo(f"Written to {out}, with a report: {page}. Next: maqee eval {out}")
 
 
 def _check_effect(wanted: Any, avg_bits: float | None, solver: str | None) -> None:
@@ -292,7 +296,7 @@ def _as_pair(pattern: str, bits: object) -> list[str]:
     return [pattern, str(bits)]
 
 
-def _print(done: Any, out: Path, json: bool) -> None:
+def _print(done: Any, json: bool) -> None:
     from maqee.io import to_json
     from maqee.report.plan_table import plan_table
 
@@ -306,4 +310,3 @@ def _print(done: Any, out: Path, json: bool) -> None:
         typer.echo(note)
     if not done.finished:
         typer.echo("Stopped early: this is the best so far. Run the same command again to go on.")
-    typer.echo(f"Written to {out}. Next: maqee eval {out}")

@@ -24,8 +24,10 @@ def demo(
     from maqee.compression.demo import RESULT
     from maqee.compression.demo import demo as run_demo
     from maqee.report.tables import demo_table
+    from maqee.report.write_report import write_report
 
     result = run_demo(out, overrides)
     deliver(result, demo_table, json)
+    page = write_report(out / result.folder).page
     if not json:
-        typer.echo(f"\nWritten to {out / RESULT}. Next: maqee diagnose {out / result.folder}")
+        typer.echo(f"\nWritten to {out / RESULT}, with a report: {page}. Next: maqee diagnose {out / result.folder}")

@@ -23,6 +23,7 @@ from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images, other_images
+from maqee.evaluation.kept_examples import collect_examples
 from maqee.evaluation.record import Batch, evaluation_batches
 from maqee.exits import EarlyExitModel
 from maqee.folder_lock import check_folder, hold_folder
@@ -33,7 +34,7 @@ from maqee.progress import steps as show_steps
 from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
 from maqee.quant.artifact import save_quantized
 from maqee.quant.settings import FLOAT
-from maqee.runs import FRONTIER, PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
+from maqee.runs import EXAMPLES, FRONTIER, PLAN, PREPROCESSING, SEARCH, SNAPSHOTS, SOURCE, TRACE, TRAINING, UNRECOVERED
 from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 from maqee.threads import threads_for
@@ -130,6 +131,7 @@ def _compress_checked(
         done = done.with_plan(plan)
     if out is not None:
         _write(out, done, source)
+        collect_examples(done.model, measuring, task, done.trace, done.plan.thresholds).save(out / EXAMPLES)
     _check_met(done, result, budget, out)
     return done
 

@@ -11,7 +11,7 @@ from maqee.widths import BlockWidths
 
 if TYPE_CHECKING:
     from maqee.apq import Budget, Figures, Plan
-    from maqee.apq.records import Step
+    from maqee.apq.records import Position, Step
 
 
 def plan_table(plan: Plan) -> str:
@@ -87,15 +87,19 @@ def search_words(history: tuple[Step, ...]) -> str:
 def _first_widths(history: tuple[Step, ...], score: str) -> str:
     """The same target with the widths that the search began with, to compare with; they were never trained."""
     position = history[0].position
-    first = position.bits.blocks[0]
-    uniform = set(position.bits.blocks) == {BlockWidths.uniform(*first.qkv)}
-    name = f"uniform W{first.qkv[0]}A{first.qkv[1]}" if uniform else "first widths"
     notes = "on calibration, simulated"
     if any(step.kind == "recovery" and step.accepted for step in history):
         notes += ", without training"
     if position.excess > 0:
         notes += "; misses what is asked"
-    return _line(name, f"{_figures(position.figures, score)} ({notes})")
+    return _line(first_widths_name(position), f"{_figures(position.figures, score)} ({notes})")
+
+
+def first_widths_name(position: Position) -> str:
+    """What to call the widths that a search began with."""
+    first = position.bits.blocks[0]
+    uniform = set(position.bits.blocks) == {BlockWidths.uniform(*first.qkv)}
+    return f"uniform W{first.qkv[0]}A{first.qkv[1]}" if uniform else "first widths"
 
 
 def _figures(figures: Figures, score: str) -> str:

@@ -20,7 +20,8 @@ FORMAT, VERSION = "maqee-quantized", 1
 Width = Annotated[int, Field(ge=2, le=8)]
 ZeroType = Literal["uint8", "int16", "int32"]
 _SETTINGS = TypeAdapter(QuantSettings)
-_BEFORE_PAIRS = {"act_widths": [], "switched": ["block"]}  # what files from before pairs of widths mean
+# What files mean that are older than pairs of widths, and than common steps.
+_BEFORE = {"act_widths": [], "switched": ["block"], "common_steps": False}
 
 
 class _Strict(BaseModel):
@@ -131,7 +132,7 @@ def settings_to_json(settings: QuantSettings) -> dict[str, Any]:
 def settings_from_json(values: dict[str, Any], source: str) -> QuantSettings:
     """The reverse of `settings_to_json`."""
     known = {field.name for field in dataclasses.fields(QuantSettings)}
-    values = dict(_BEFORE_PAIRS) | values
+    values = dict(_BEFORE) | values
     if wrong := sorted(known ^ set(values)):
         raise MaqeeError(f"{source}: key 'settings.{wrong[0]:.40}' is missing or unknown.")
     try:
