@@ -140,9 +140,7 @@ def test_large_test_sets_are_read_again_each_time(backbone: Path, monkeypatch: p
 )
 def test_what_the_authors_quantize(method: str, patch: Bits) -> None:
     authors = settings_of(Case(method, "W4A6", "authors", 32, 0))
-    assert authors == QuantSettings(
-        act_bits=6, patch=patch, classifier=Bits(4, 6), integer_zeros=False, common_steps=False
-    )
+    assert authors == QuantSettings(act_bits=6, patch=patch, classifier=Bits(4, 6), integer_zeros=False)
     assert settings_of(Case(method, "W4A6", "default", 32, 0)) == QuantSettings(act_bits=6)
 
 

@@ -82,7 +82,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
         (("fc2", Bits(6, 4)), ("qkv", Bits(None, None))),
     ),
     "options.quantization.integer_zeros": (False, False),
-    "options.quantization.common_steps": (False, False),
+    "options.quantization.common_steps": (True, True),
     "options.fit_images": (16, 16),
     "options.samples": (40, 40),
     "options.scored": (5, 5),

@@ -230,7 +230,7 @@ def test_averages_are_what_codes_are_made_from(
 
     def step_of(scale: str, gain: str) -> Tensor:
         change = torch.exp(10 * expected[gain])
-        return fitted[scale] * (change[:, None] if change.ndim else change)  # one for both groups of columns
+        return fitted[scale] * (change.view(len(fitted[scale]), -1) if change.ndim else change)
 
     for name, layer in quantized.layers.items():
         state = layer.state()

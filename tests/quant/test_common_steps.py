@@ -74,7 +74,7 @@ def test_erq_has_them_if_asked(common: bool) -> None:
 
 
 def test_learning_keeps_them() -> None:
-    quantized = quantize(randomize(load_backbone("test-vit")), IMAGES, "erq", QuantSettings())
+    quantized = quantize(randomize(load_backbone("test-vit")), IMAGES, "erq", QuantSettings(common_steps=True))
     layer = quantized.layers["blocks.0.mlp.fc1"]
     start_learning(quantized)
     state = layer.state()

@@ -105,7 +105,7 @@ def test_the_first_version_leaves_norms_alone() -> None:
 
 def test_two_groups_behind_norms_only() -> None:
     model = randomize(add_exits(load_backbone("test-vit"), "mlp", positions=(2,)))
-    quantized = quantize(model, IMAGES, "erq", QuantSettings(common_steps=False))
+    quantized = quantize(model, IMAGES, "erq")
     for name, layer in quantized.layers.items():
         state = layer.state()
         assert state is not None

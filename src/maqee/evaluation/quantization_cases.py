@@ -80,4 +80,4 @@ def settings_of(case: Case) -> QuantSettings:
     if case.scope == "default":
         return plain
     patch = Bits(weights, None if case.method.startswith("erq") else 8)
-    return replace(plain, patch=patch, classifier=Bits(weights, activations), integer_zeros=False, common_steps=False)
+    return replace(plain, patch=patch, classifier=Bits(weights, activations), integer_zeros=False)

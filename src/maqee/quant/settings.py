@@ -45,7 +45,7 @@ class QuantSettings:
         integer_zeros: round the zero point of reparameterised activations, so that codes can be executed. Off, it is
             the mean that the RepQ and ERQ releases leave there.
         common_steps: let ERQ's two groups of columns have whole multiples of a common step, up to 5 bits, so that one
-            product does for both (`maqee.quant.common_steps`). Off, their steps are what the release has.
+            product does for both (`maqee.quant.common_steps`). Off, their steps are those of the release.
     """
 
     weight_bits: int = 4
@@ -58,7 +58,7 @@ class QuantSettings:
     heads: Bits | None = None
     overrides: tuple[tuple[str, Bits], ...] = ()
     integer_zeros: bool = True
-    common_steps: bool = True
+    common_steps: bool = False
 
     def __post_init__(self) -> None:
         for name in ("weight_bits", "act_bits"):
