@@ -100,18 +100,19 @@ def compressed() -> dict[str, tuple[QuantizedModel, Tensor]]:
     for name, method, bits, model in (
         ("rtn", "rtn", (8, 8), load_miniature()),
         ("erq", "erq", (3, 4), load_miniature()),
+        ("common steps", "erq", (4, 8), load_miniature()),
         ("mptq", "mptq", (5, 4), load_miniature()),
         ("segmentation", "erq", (4, 6), segmentation),
         ("detection", "repq", (4, 6), detection),
         ("swin", "erq", (4, 4), swin()),
     ):
         images = noise(model, 8)
-        settings = QuantSettings(weight_bits=bits[0], act_bits=bits[1])
+        settings = QuantSettings(weight_bits=bits[0], act_bits=bits[1], common_steps=name == "common steps")
         made[name] = quantize(model, images, method, settings), images
     return made
 
 
-@pytest.mark.parametrize("name", ["rtn", "erq", "mptq", "segmentation", "detection", "swin"])
+@pytest.mark.parametrize("name", ["rtn", "erq", "common steps", "mptq", "segmentation", "detection", "swin"])
 def test_every_layer_from_equal_inputs(name: str, compressed: dict[str, tuple[QuantizedModel, Tensor]]) -> None:
     quantized, images = compressed[name]
     found = check_layers(quantized, images[:2], run_graph)

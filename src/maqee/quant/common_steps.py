@@ -8,9 +8,12 @@ bytes is enough. Of narrow codes the multiples may be up to 18, so that steps ha
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from maqee.quant.coded import WeightState
 from maqee.quant.grids import UniformGrid
 
 BYTE = 127
@@ -56,6 +59,32 @@ def step_multiples(bits: int, scale: Tensor) -> Tensor | None:
     if bool((nearest > HAIR).any()):
         return None
     return torch.stack([q[place], p[place]], dim=1).to(torch.int64)
+
+
+class JoinedGroups(NamedTuple):
+    """Two groups of columns on one grid.
+
+    Attributes:
+        numbers: (out, in) whole multiples of the common step, each within a signed byte.
+        step: (out,) the common step.
+        multiples: (out, groups) of it that the groups' own steps are.
+    """
+
+    numbers: Tensor
+    step: Tensor
+    multiples: Tensor
+
+
+def join_groups(state: WeightState) -> JoinedGroups | None:
+    """Weights in two groups on one grid; None where there is one group, or no common step, or no byte holds them."""
+    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
+    if state.group is None or multiples is None:
+        return None
+    columns = state.group.long()
+    numbers = (state.codes.to(torch.int64) - state.zero[:, columns]) * multiples[:, columns]
+    if int(numbers.abs().max()) > BYTE:
+        return None
+    return JoinedGroups(numbers, state.scale[:, 0] / multiples[:, 0], multiples)
 
 
 def _largest(zero: Tensor, top: int) -> Tensor:

@@ -94,6 +94,16 @@ def test_lgvit_heads_and_weights_in_two_groups(bits: int, device: torch.device) 
     assert not any("simulated" in line for line in lines)
 
 
+def test_groups_with_common_steps_are_one_sum(device: torch.device) -> None:
+    from maqee.runtime.kernels.fitness import store_layer
+    from maqee.runtime.kernels.stored import StoredWeights
+
+    model = quantized("test-vit", "erq", "mlp", weight_bits=4, act_bits=4, common_steps=True)
+    stored = [store_layer(layer) for name, layer in model.layers.items() if name.endswith((".qkv", ".fc1"))]
+    assert all(isinstance(weights, StoredWeights) and weights.groups == 1 for weights in stored)
+    assert "backbone.blocks.0.mlp: codes throughout, norm and sum in the same kernels" in compare(model, 1, device)
+
+
 def test_layers_without_kernels_are_simulated(device: torch.device) -> None:
     lines = compare(quantized("test-dinov2", "mptq", "mlp", weight_bits=6, act_bits=6), 1, device)
     assert "backbone.blocks.0.attn: codes throughout, norm and sum in the same kernels" in lines

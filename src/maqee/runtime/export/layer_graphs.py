@@ -17,7 +17,7 @@ from torch import nn
 from maqee.models.layers import TokenDepthwise
 from maqee.quant.attend import QuantAttend
 from maqee.quant.coded import WeightState
-from maqee.quant.common_steps import step_multiples
+from maqee.quant.common_steps import join_groups
 from maqee.quant.grids import Grid, LogSqrt2Grid
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.export.coded_operands import (
@@ -30,7 +30,6 @@ from maqee.runtime.export.coded_operands import (
 )
 from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import (
-    SIGNED,
     JoinedWeights,
     StoredWeights,
     fits_unsigned,
@@ -131,14 +130,14 @@ def _weights(
 
 
 def _joined(state: WeightState) -> JoinedWeights | None:
-    """Two groups of columns as one; None where there are no two, or their steps have no common one, or no bytes do."""
-    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
-    if state.group is None or multiples is None:
+    """Two groups of columns as one; None where that cannot be."""
+    joined = join_groups(state)
+    if joined is None or state.group is None:
         return None
-    scale = (state.scale[:, 0] / multiples[:, 0]).numpy()
     zero, group = state.zero.t().numpy().astype(np.int64), state.group.numpy().astype(np.int64)
-    joined = JoinedWeights(state.codes.numpy().T, state.bits, scale, zero, multiples.t().numpy(), group)
-    return joined if int(np.abs(joined.whole).max()) <= SIGNED else None
+    return JoinedWeights(
+        state.codes.numpy().T, state.bits, joined.step.numpy(), zero, joined.multiples.t().numpy(), group
+    )
 
 
 def _choose(graph: GraphWriter, columns: np.ndarray, count: int) -> Columns:

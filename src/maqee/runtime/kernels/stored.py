@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from maqee.quant.coded import WeightState
-from maqee.quant.common_steps import step_multiples
+from maqee.quant.common_steps import join_groups
 from maqee.quant.grids import Grid, UniformGrid
 
 LOWEST, HIGHEST = -128, 127  # of a signed byte
@@ -173,15 +173,9 @@ def _in_one_group(state: WeightState) -> tuple[Tensor, Tensor, Tensor, Tensor | 
 
     Two groups become one where their steps are whole multiples of a common one and the codes still fit into a byte.
     """
-    codes, zero = state.codes.to(torch.int64), state.zero.to(torch.int64)
-    multiples = None if state.group is None else step_multiples(state.bits, state.scale)
-    if state.group is None or multiples is None:
-        return codes, zero, state.scale, state.group
-    columns = state.group.long()
-    numbers = (codes - zero[:, columns]) * multiples[:, columns]
-    if int(numbers.abs().max()) > HIGHEST:
-        return codes, zero, state.scale, state.group
-    return numbers, torch.zeros_like(zero[:, :1]), state.scale[:, :1] / multiples[:, :1], None
+    if (joined := join_groups(state)) is not None:
+        return joined.numbers, torch.zeros_like(state.zero[:, :1]), joined.step[:, None], None
+    return state.codes.to(torch.int64), state.zero.to(torch.int64), state.scale, state.group
 
 
 def _orders(group: Tensor | None, inputs: int) -> list[Tensor]:
