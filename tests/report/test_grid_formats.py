@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,47 +10,24 @@ from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.report.grid_cells import spread, table_cells
 from maqee.report.grid_formats import FORMATS, render_table
+from tests.report.saved_tables import figure, make_controlled, make_row, make_table
 
 RESULTS = sorted((Path(__file__).parents[2] / "results" / "tables").glob("*.json"))
 
 
-def figure(mean: float, std: float | None = None) -> dict[str, float | None]:
-    return {"mean": mean, "std": std}
-
-
-def make_row(name: str, **values: Any) -> dict[str, Any]:
-    return {
-        "name": name, "backbone": "ViT", "bits": "W4A4", "method": "erq", "quantizer": None, "exits": "lgvit",
-        "thresholds": "0.8", "recovered": 0, "training_kept": None, "execution": "simulated", "seeds": 3,
-        "accuracy": figure(0.875, 0.0125), "mean_exit": figure(8.25, 0.5), "bops": figure(4.5e10, 5e8),
-        "controlled": None, "revision": "abc",
-    } | values  # fmt: skip
-
-
-TABLE: dict[str, Any] = {
-    "table": "a&b",
-    "data": "digits <test>",
-    "images": 360,
-    "metric": "accuracy",
-    "missing": ["gone"],
-    "rows": [
-        make_row("erq_1"),
-        make_row(
-            "maqee",
-            method="maqee",
-            quantizer="erq",
-            recovered=20,
-            training_kept=2,
-            revision="abc-dirty",
-            controlled={
-                "target": 0.9,
-                "mean_exit": figure(7.0, 0.25),
-                "bops": figure(4e10, 1e9),
-                "accuracy": figure(0.89),
-            },
-        ),
-    ],
-}
+TABLE = make_table(
+    make_row("erq_1"),
+    make_row(
+        "maqee",
+        method="maqee",
+        quantizer="erq",
+        recovered=20,
+        training_kept=2,
+        revision="abc-dirty",
+        controlled=make_controlled(7.0, 4e10),
+    ),
+    missing=["gone"],
+)
 
 
 def test_cells() -> None:

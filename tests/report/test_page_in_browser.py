@@ -13,10 +13,14 @@ import pytest
 from PIL import Image
 
 from maqee.report.write_report import FIGURES, write_report
+from maqee.report.write_table_report import TABLE_FIGURES
+from tests.apq.makers import make_trace
 from tests.report.run_folders import write_folder
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PHONE, DESK = 390, 1280
+DIGITS = Path(__file__).parents[2] / "results" / "tables" / "digits.json"
+DRAWINGS = {"run": len(FIGURES), "runs": 2 * len(FIGURES) + 2, "table": len(TABLE_FIGURES)}
 # Measures the page from inside: its width, and the height of every drawing.
 RULER = """<script>
 const heights = [...document.querySelectorAll("svg")].map(svg => Math.round(svg.getBoundingClientRect().height));
@@ -34,9 +38,19 @@ def browser() -> str:
     return found
 
 
+@pytest.fixture(scope="module", params=["run", "runs", "table"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(write_folder(tmp_path_factory.mktemp("runs") / "run")).page
+def page(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(kind)
+    if kind == "table":
+        return write_report(DIGITS, folder / "table.html").page
+    run = write_folder(folder / "run")
+    others = [write_folder(folder / "a-run-with-a-long-name", make_trace(seed=1))] if kind == "runs" else []
+    return write_report([run, *others], folder / "page.html").page
 
 
 def visit(browser: str, page: Path, width: int, *more: str) -> tuple[str, list[str]]:
@@ -64,7 +78,9 @@ def test_it_is_quiet_and_not_blank(browser: str, page: Path, width: int, dark: b
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_every_figure_shows_and_nothing_sticks_out(browser: str, page: Path, width: int, tmp_path: Path) -> None:
+def test_every_figure_shows_and_nothing_sticks_out(
+    browser: str, page: Path, kind: str, width: int, tmp_path: Path
+) -> None:
     measured = tmp_path / "measured.html"
     text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())  # which forbids scripts, the ruler too
     inner = escape(text.replace("</body>", RULER))
@@ -78,7 +94,7 @@ def test_every_figure_shows_and_nothing_sticks_out(browser: str, page: Path, wid
     assert found is not None
     assert int(found[1]) <= width
     heights = [int(height) for height in found[2].split()]
-    assert len(heights) == len(FIGURES)
+    assert len(heights) == DRAWINGS[kind]
     assert min(heights) > 80
 
 

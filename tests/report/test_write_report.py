@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -17,45 +15,13 @@ from maqee.io import read_json
 from maqee.report.write_report import FIGURES, write_report
 from tests.apq.makers import make_trace
 from tests.helpers import FIXTURES
+from tests.report.page_parser import Page
 from tests.report.run_folders import write_folder
 
 pytestmark = pytest.mark.slow  # drawing takes seconds
 
 NAMES = ("frontier", "expected", "exits", "widths", "thresholds", "flips", "risks", "history")
 SECTIONS = ("asked", "examples", "bits", "guarantee", "use", "settings")
-
-
-class Page(HTMLParser):
-    """What is in a page, checked for tags that are not closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: Counter[str] = Counter()
-        self.links: list[str] = []
-        self.tags: Counter[str] = Counter()
-        self.images: list[dict[str, str | None]] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.tags[tag] += 1
-        if values.get("id"):
-            self.ids[str(values["id"])] += 1
-        self.links += [str(values[name]) for name in ("href", "src", "xlink:href") if values.get(name)]
-        if tag == "img":
-            self.images.append(values)
-        if tag not in ("meta", "link", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in ("meta", "link", "img"):
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -196,13 +162,16 @@ def test_several_runs(folder: Path, tmp_path: Path) -> None:
     written = write_report([folder, other], tmp_path / "both.html")
     text = written.page.read_text()
     page = Page(text)
-    assert page.tags["svg"] == 2 * len(NAMES) + 1
+    assert page.tags["svg"] == 2 * len(NAMES) + 2
+    assert {"frontier", "widths"} <= set(page.ids)
     assert [name for name, count in page.ids.items() if count > 1] == []
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     assert "2 runs side by side" in text
+    assert "is the best: accuracy" in text
+    assert text.count("<td>Kept.</td>") == 2
     assert written.to_json() == {"page": str(written.page), "figures": [str(path) for path in written.figures]}
     assert {path.parent for path in written.figures} == {tmp_path / "both"}
-    assert len(set(written.figures)) == 2 * (2 * len(NAMES) + 1)
+    assert len(set(written.figures)) == 2 * (2 * len(NAMES) + 2)
 
 
 def test_other_plans_of_the_search_are_drawn(tmp_path: Path) -> None:

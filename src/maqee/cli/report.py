@@ -1,4 +1,4 @@
-"""`maqee report`: one page about one run or several."""
+"""`maqee report`: one page about one run, several, or a table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from maqee.cli.output import deliver
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folder written by `maqee compress`; several, side by side.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN...|TABLE",
+            help="Folder written by `maqee compress`; several, side by side. Or the JSON file of `maqee table`, or the "
+            "YAML file that it was made from.",
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.html",
             help="The page; its figures go into a folder of the same name.",
-            show_default="RUN/report.html, or report.html for several runs",
+            show_default="RUN/report.html, report.html for several runs, TABLE.html beside its JSON file",
             rich_help_panel=OUTPUT,
         ),
     ] = None,

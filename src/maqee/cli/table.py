@@ -98,6 +98,7 @@ def table(
 
     Run it again to go on after a stop.
     """
+    from maqee.report.finished_table import json_of
     from maqee.report.grid_formats import render_table
     from maqee.tables.table_file import read_table
     from maqee.tables.table_run import table as run_table
@@ -105,7 +106,7 @@ def table(
     if render is not None:
         _render(file, render, assignments or (), out)
         return
-    out = out or Path("results", "tables", f"{read_table(file, assignments or ()).name}.json")
+    out = out or json_of(read_table(file, assignments or ()).name)
     done = run_table(
         file,
         only=only or (),
@@ -127,11 +128,12 @@ def table(
 
 def _render(file: Path, form: str, assignments: Any, out: Path | None) -> None:
     from maqee.io import read_json, write_text
+    from maqee.report.finished_table import json_of
     from maqee.report.grid_formats import render_table
     from maqee.tables.table_file import read_table
 
-    name = None if file.suffix == ".json" else read_table(file, assignments).name
-    text = render_table(read_json(file if name is None else Path("results", "tables", f"{name}.json")), form)
+    found = file if file.suffix == ".json" else json_of(read_table(file, assignments).name)
+    text = render_table(read_json(found), form)
     if out is None:
         typer.echo(text)
     else:

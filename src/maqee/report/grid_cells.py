@@ -42,9 +42,9 @@ def table_cells(table: dict[str, Any]) -> Cells:
         caption=caption,
         groups=(("", len(columns)), ("controlled performance", 3), ("standard configuration", 3)),
         columns=(*columns, *figures, *figures),
-        rows=tuple((*_words(row), *_controlled(row), *_figures(row)) for row in rows),
+        rows=tuple((*_words(row), *figure_cells(row["controlled"]), *figure_cells(row)) for row in rows),
         words=len(columns),
-        notes=tuple(_notes(table)),
+        notes=table_notes(table),
     )
 
 
@@ -69,15 +69,15 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
     return row["name"], row["bits"], method, row["exits"], row["thresholds"], trained, str(row["seeds"])
 
 
-def _controlled(row: dict[str, Any]) -> tuple[str, ...]:
-    return (NOT_REACHED,) * 3 if row["controlled"] is None else _figures(row["controlled"])
-
-
-def _figures(values: dict[str, Any]) -> tuple[str, ...]:
+def figure_cells(values: dict[str, Any] | None) -> tuple[str, str, str]:
+    """Mean exit, BOPs and accuracy of a row, or of its controlled performance, which not every row reaches."""
+    if values is None:
+        return NOT_REACHED, NOT_REACHED, NOT_REACHED
     return spread(values["mean_exit"], "exit"), spread(values["bops"], "bops"), spread(values["accuracy"], "share")
 
 
-def _notes(table: dict[str, Any]) -> list[str]:
+def table_notes(table: dict[str, Any]) -> tuple[str, ...]:
+    """Sentences below a table: what the figures are, and what is wrong with them."""
     notes = ["Mean and standard deviation over seeds."]
     targets = {f"{row['controlled']['target']:.2%}" for row in table["rows"] if row["controlled"] is not None}
     if targets:
@@ -90,4 +90,4 @@ def _notes(table: dict[str, Any]) -> list[str]:
     dirty = sorted({row["name"] for row in table["rows"] if "dirty" in row["revision"]})
     if dirty:
         notes.append(f"Made with uncommitted changes: {', '.join(dirty)}.")
-    return notes
+    return tuple(notes)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import NamedTuple
 
 from maqee.evaluation.kept_examples import KeptExample
 from maqee.io import to_json
 from maqee.report import report_tables as tables
 from maqee.report import report_words as words
+from maqee.report.figure_files import Shown
+from maqee.report.page_template import fill_template
 from maqee.report.report_content import RunContent
 
 TEMPLATE = "report.html.jinja"
-
-
-class Shown(NamedTuple):
-    """A section as the template takes it; without a drawing, its words say why."""
-
-    name: str
-    title: str
-    words: str
-    svg: str
 
 
 class ExitExamples(NamedTuple):
@@ -82,19 +74,28 @@ class RunPage:
         )
 
 
-def render_page(runs: Sequence[RunPage], shared: Sequence[Shown], table: list[tuple[str, list[str]]]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """What the template says about several runs together."""
+
+    summary: str
+    table: list[tuple[str, list[str]]]
+    sections: list[Shown]
+
+    @classmethod
+    def of(cls, runs: Sequence[RunContent], sections: list[Shown]) -> Together:
+        """Gather it."""
+        return cls(summary=words.several_summary(runs), table=tables.compared(runs), sections=sections)
+
+
+def render_page(runs: Sequence[RunPage], together: Together | None) -> str:
     """One HTML file.
 
     Args:
         runs: what is said about each.
-        shared: sections about all of them together, where there are several.
-        table: the runs side by side, likewise.
+        together: what is said about all of them, where there are several.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = files("maqee.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(source).render(runs=runs, shared=shared, table=table)
+    return fill_template(TEMPLATE, runs=runs, together=together)
 
 
 def _by_exit(run: RunContent) -> list[ExitExamples]:

@@ -11,7 +11,7 @@ from maqee.apq import Figures, SearchOptions
 from maqee.report.bit_table import pair_words
 from maqee.report.plan_table import first_widths_name
 from maqee.report.report_content import RunContent
-from maqee.report.report_words import asked, bits_words
+from maqee.report.report_words import asked, bits_words, verdict
 from maqee.runs import SEEN
 from maqee.widths import FULL, LAYERS
 
@@ -134,6 +134,7 @@ def compared(runs: Sequence[RunContent]) -> list[tuple[str, list[str]]]:
     """Runs side by side: a row for each figure, a cell for each run."""
     rows: list[tuple[str, list[str]]] = [
         ("asked", [asked(run) for run in runs]),
+        ("came of it", [verdict(run) or "nothing was asked for" for run in runs]),
         ("score", [run.score for run in runs]),
         ("on new images (expected, simulated)", [_expected(run) for run in runs]),
         ("on calibration images (simulated)", [f"{run.plan.got.metric:.2%}" for run in runs]),

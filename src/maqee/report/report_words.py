@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from maqee.apq import Expected, Figures
@@ -19,18 +20,34 @@ class Tile(NamedTuple):
 
 def summary(run: RunContent) -> str:
     """The whole run in one sentence."""
-    got, expected = run.plan.got, run.plan.expected
-    if expected is None:
-        score = f"{run.score} {got.metric:.2%} on the images that chose it"
-    else:
-        error = "" if expected.metric_error is None else f" ± {expected.metric_error:.2%}"
-        score = f"{run.score} {expected.metric:.2%}{error} on new images (expected)"
+    got, score = run.plan.got, _score_words(run)
     early = sum(got.exit_mass[:-1])
     leaving = f"{early:.0%} of the images leave early" if run.exits else "every image runs to full depth"
     return (
         f"{score[:1].upper()}{score[1:]}, simulated, at {cost_words(run)}: {leaving}, and layers have "
         f"{bits_words(got)} on average."
     )
+
+
+def several_summary(runs: Sequence[RunContent]) -> str:
+    """Several runs in one sentence: which is the best, and which the cheapest."""
+    if len({(run.score, run.timed) for run in runs}) > 1:
+        return "These runs differ in their score or in what they count as cost, so that none can be called the best."
+    best = max(runs, key=lambda run: _likely(run).metric)
+    cheapest = min(runs, key=lambda run: run.plan.got.ms or _likely(run).bops)
+    first = f"{best.name} is the best: {_score_words(best)}, simulated, at {cost_words(best)}"
+    if cheapest is best:
+        return f"{first}; it is the cheapest, too."
+    return f"{first}. {cheapest.name} is the cheapest: {_score_words(cheapest)}, at {cost_words(cheapest)}."
+
+
+def _score_words(run: RunContent) -> str:
+    """The score, on new images where that is expected."""
+    expected = run.plan.expected
+    if expected is None:
+        return f"{run.score} {run.plan.got.metric:.2%} on the images that chose it"
+    error = "" if expected.metric_error is None else f" ± {expected.metric_error:.2%}"
+    return f"{run.score} {expected.metric:.2%}{error} on new images (expected)"
 
 
 def cost_words(run: RunContent) -> str:

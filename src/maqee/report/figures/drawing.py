@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-INK, QUIET, LINE, SHADE = "#1f2328", "#5f6873", "#d4d9df", "#dce3eb"
+INK, QUIET, LINE, SHADE, PAPER = "#1f2328", "#5f6873", "#d4d9df", "#dce3eb", "#ffffff"
 BLUE, ORANGE, GREEN, PURPLE, AMBER = "#0072b2", "#d55e00", "#00866a", "#a8508a", "#b87a00"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, AMBER)
 VARIABLES = {
-    INK: "ink", QUIET: "quiet", LINE: "line", SHADE: "shade",
+    INK: "ink", QUIET: "quiet", LINE: "line", SHADE: "shade", PAPER: "paper",
     BLUE: "blue", ORANGE: "orange", GREEN: "green", PURPLE: "purple", AMBER: "amber",
 }  # fmt: skip
 
