@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from maqee.quant import QuantSettings as QuantSettings
     from maqee.quant import quantize as quantize
     from maqee.report.grid_formats import render_table as render_table
+    from maqee.report.model_card import write_model_card as write_model_card
     from maqee.report.show import Pictures as Pictures
     from maqee.report.show import show as show
     from maqee.report.write_report import Report as Report
@@ -166,6 +167,7 @@ else:
             "train_exits": "maqee.training.exits_recipe",
             "train": "maqee.training",
             "what": "maqee.evaluation.what",
+            "write_model_card": "maqee.report.model_card",
             "write_report": "maqee.report.write_report",
         },
     )

@@ -11,6 +11,7 @@ Nothing else in maqee spells a file name of a run folder or sorts its stages.
         stage.json        says that it is finished    source.json           where model and data lie
       train.json          what happened               examples.json         a few images for each exit
                                                       report.html, report/  the page, its figures as files
+                                                      README.md             the model card
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CONFIG, WEIGHTS, PREPROCESSING = "config.json", "model.safetensors", "preprocess
 RECIPE, STAGE, SUMMARY = "recipe.json", "stage.json", "train.json"
 TRAINED_ON = "trained_on.safetensors"
 REQUEST, SEARCH, PLAN, TRACE, SOURCE = "request.json", "search.json", "plan.json", "trace.safetensors", "source.json"
-EXAMPLES, PAGE = "examples.json", "report.html"
+EXAMPLES, PAGE, CARD = "examples.json", "report.html", "README.md"
 SNAPSHOTS, TRAINING, UNRECOVERED, FRONTIER = "snapshots", "training", "unrecovered", "frontier"
 SEEN = "calibration_seen_in_training"  # a key of source.json
 

@@ -50,6 +50,7 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert words in result.output
     assert f"maqee eval {out}" in result.output
     assert f"with a report: {out / 'report.html'}" in result.output
+    assert (out / "README.md").read_text().startswith("---\nlibrary_name: maqee\n")
     return out
 
 

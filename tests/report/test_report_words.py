@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from maqee.apq import Budget
+from maqee.apq import Budget, Expected
 from maqee.apq.control.guarantee import Guarantee
 from maqee.errors import MaqeeError
 from maqee.io import write_json
 from maqee.report.report_content import read_run
-from maqee.report.report_words import asked, summary, verdict
+from maqee.report.report_words import asked, several_summary, summary, verdict
 from maqee.report.write_report import write_report
 from tests.apq.makers import make_trace
 from tests.helpers import invoke
@@ -58,8 +59,29 @@ def test_what_is_missed_is_said(tmp_path: Path) -> None:
     assert verdict(read_run(tmp_path)) == "Missed by 1.00%: this is the nearest that was found."
     found.save(tmp_path / "plan.json")
     assert verdict(read_run(tmp_path)) == "Kept."
+    trace.save(tmp_path / "trace.safetensors")  # with it the target is a number, and what is expected can be below it
+    needed = trace.float_metric - 0.02
+    assert found.expected is not None
+    replace(found, expected=replace(found.expected, metric=needed - 0.0123)).save(tmp_path / "plan.json")
+    assert "1.23 points less are expected" in verdict(read_run(tmp_path))
+    replace(found, expected=replace(found.expected, metric=needed)).save(tmp_path / "plan.json")
+    assert verdict(read_run(tmp_path)) == "Kept."
     write_json(tmp_path / "search.json", {"finished": False})
     assert "stopped early" in verdict(read_run(tmp_path))
+
+
+def test_several_runs_in_a_sentence(tmp_path: Path) -> None:
+    trace = make_trace()
+    plain = Expected(0.8, 1e5, 2.0, 5, 0.01, 10.0)
+    for name, metric, spent in (("good", 0.9, 2e5), ("cheap", 0.8, 1e5), ("best", 0.95, 0.5e5)):
+        write_folder(tmp_path / name, trace, expected=replace(plain, metric=metric, bops=spent))
+    good, cheap, best = (read_run(tmp_path / name) for name in ("good", "cheap", "best"))
+    both = several_summary([good, cheap])
+    assert both.startswith("good is the best: accuracy 90.00% ± 1.00% on new images (expected), simulated, at ")
+    assert ". cheap is the cheapest: accuracy 80.00%" in both
+    assert several_summary([cheap, best]).endswith("; it is the cheapest, too.")
+    dense = read_run(write_folder(tmp_path / "dense", make_trace(task="segmentation")))
+    assert "none can be called the best" in several_summary([good, dense])
 
 
 def test_runs_that_cannot_be_drawn_together(folder: Path, tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def compress(
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
+    from maqee.report.model_card import write_model_card
     from maqee.report.write_report import write_report
 
     if cost is not None:  # fewer bits would not be faster
@@ -272,6 +273,7 @@ def compress(
     )
     _print(done, json)
     page = write_report(out).page  # after what took long has been shown
+    write_model_card(out)
     if not json:
         typer.echo(f"Written to {out}, with a report: {page}. Next: maqee eval {out}")
 

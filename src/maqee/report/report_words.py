@@ -132,9 +132,20 @@ def verdict(run: RunContent) -> str:
         return ""
     missed = run.plan.history[-1].best_excess
     if missed <= 0:
-        return "Kept."
+        return _kept(run)
     amount = f"{missed:.2%}" if run.asked.asks_for_metric else f"{missed:.3g}"
     return f"Missed by {amount}: this is the nearest that was found."
+
+
+def _kept(run: RunContent) -> str:
+    """That it was kept; and where less is expected, why: see `apq.held_out`."""
+    expected = run.plan.expected
+    if run.needed is None or expected is None or expected.metric >= run.needed or run.asked.target_on != "expected":
+        return "Kept."
+    return (
+        f"Kept where thresholds are measured on images that did not choose them; where the choice of bits is measured "
+        f"that way too, {100 * (run.needed - expected.metric):.2f} points less are expected."
+    )
 
 
 def _images(run: RunContent) -> str:
