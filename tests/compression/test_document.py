@@ -13,7 +13,7 @@ from maqee.apq import Budget, SearchOptions
 from maqee.compression import CompressOptions, RecoverySettings, RiskOptions
 from maqee.compression.compress_config import CompressConfig, read_compress_config
 from maqee.quant import QuantSettings
-from maqee.runs import EXAMPLES, PAGE, PLAN, PREPROCESSING, REQUEST, SEARCH, SOURCE, TRACE
+from maqee.runs import CARD, EXAMPLES, PAGE, PLAN, PREPROCESSING, REQUEST, SEARCH, SOURCE, TRACE
 from maqee.training.recipe import AugmentSection
 from tests.helpers import invoke
 
@@ -56,6 +56,7 @@ def test_every_file_is_explained() -> None:
         SOURCE,
         EXAMPLES,
         PAGE,
+        CARD,
         "model.safetensors",
         "config.json",
     ):

@@ -1,0 +1,81 @@
+"""Draw the picture at the top of the README from the results that it shows; run from the root of the checkout.
+
+python -m tools.draw_frontier [FILE.svg]
+
+Equal results give equal bytes, with the same version of matplotlib.
+"""
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from maqee.io import read_json, write_text
+from maqee.report.figures.drawing import BLUE, GREEN, INK, ORANGE, QUIET, show_percent, style
+
+RESULTS, PICTURE = Path("results", "joint"), Path("docs", "pictures", "frontier.svg")
+SEEDS = (0, 1, 2)
+WIDEST = 7.0  # per cent of the BOPs of full precision
+
+
+def main(path: Path) -> None:
+    """Write the picture."""
+    with style():
+        figure = draw(read("frontier"), read("envelope"), trained(), read("recovered-uniform")["plan"])
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue().decode(), flags=re.DOTALL)
+    write_text(path, re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE))
+
+
+def read(name: str) -> dict[str, Any]:
+    """A result of ViT-Ti/16 on CIFAR-100."""
+    return read_json(RESULTS / f"cifar100-vit-tiny-{name}.json")
+
+
+def trained() -> list[dict[str, Any]]:
+    """The plan after recovery, of every seed."""
+    return [read(f"recovered-seed{seed}")["plan"] for seed in SEEDS]
+
+
+def draw(
+    frontier: dict[str, Any], envelope: dict[str, Any], recovered: list[dict[str, Any]], uniform: dict[str, Any]
+) -> Figure:
+    """Accuracy against expected BOPs: plans of one search, the best of uniform bits, and both after recovery."""
+    figure = Figure(figsize=(7.2, 4.2))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
+    axes = figure.add_subplot()
+    full = envelope["full_precision"][-1]["accuracy"]
+    axes.axhline(full, color=QUIET, lw=1, ls="--", label=f"full precision, full depth: {full:.2%}")
+    best = [point(row) for row in envelope["envelope"]]
+    axes.step(*zip(*best, strict=True), where="post", color=QUIET, lw=1.6, label="best uniform bits, one threshold")
+    plans = sorted(point(row) for row in frontier["plans"])
+    axes.plot(
+        *zip(*plans, strict=True), "o-", color=BLUE, ms=6, lw=1.8, label="maqee: plans of one search, no training"
+    )
+    axes.plot(*point(uniform), "s", color=GREEN, ms=7, label="uniform W4A4, thresholds chosen, 1,200 steps of training")
+    axes.plot(
+        *zip(*map(point, recovered), strict=True), "*", color=ORANGE, mec=INK, mew=0.5, ms=13,
+        label=f"maqee, 1,200 steps of training ({len(recovered)} seeds)",
+    )  # fmt: skip
+    axes.set_xlim(2.9, WIDEST)
+    axes.set_ylim(0.7, 0.9)
+    axes.set_yticks((0.7, 0.75, 0.8, 0.85, 0.9))
+    axes.set_xlabel("expected BOPs of an image, % of full precision")
+    axes.set_title("ViT-Ti/16 on CIFAR-100: accuracy on the 10,000 test images, simulated")
+    show_percent(axes.yaxis)
+    axes.grid(True)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def point(row: dict[str, Any]) -> tuple[float, float]:
+    """Cost and accuracy."""
+    return 100 * row["share_of_full_precision"], row["accuracy"]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE)
