@@ -77,11 +77,13 @@ def test_several_runs_in_a_sentence(tmp_path: Path) -> None:
         write_folder(tmp_path / name, trace, expected=replace(plain, metric=metric, bops=spent))
     good, cheap, best = (read_run(tmp_path / name) for name in ("good", "cheap", "best"))
     both = several_summary([good, cheap])
-    assert both.startswith("good is the best: accuracy 90.00% ± 1.00% on new images (expected), simulated, at ")
+    assert both.startswith(
+        "good has the highest score: accuracy 90.00% ± 1.00% on new images (expected), simulated, at "
+    )
     assert ". cheap is the cheapest: accuracy 80.00%" in both
     assert several_summary([cheap, best]).endswith("; it is the cheapest, too.")
     dense = read_run(write_folder(tmp_path / "dense", make_trace(task="segmentation")))
-    assert "none can be called the best" in several_summary([good, dense])
+    assert "none is called the best" in several_summary([good, dense])
 
 
 def test_runs_that_cannot_be_drawn_together(folder: Path, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_several_runs(folder: Path, tmp_path: Path) -> None:
     assert [name for name, count in page.ids.items() if count > 1] == []
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     assert "2 runs side by side" in text
-    assert "is the best: accuracy" in text
+    assert "has the highest score: accuracy" in text
     assert text.count("<td>Kept") == 2
     assert written.to_json() == {"page": str(written.page), "figures": [str(path) for path in written.figures]}
     assert {path.parent for path in written.figures} == {tmp_path / "both"}

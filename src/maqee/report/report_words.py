@@ -32,10 +32,10 @@ def summary(run: RunContent) -> str:
 def several_summary(runs: Sequence[RunContent]) -> str:
     """Several runs in one sentence: which is the best, and which the cheapest."""
     if len({(run.score, run.timed) for run in runs}) > 1:
-        return "These runs differ in their score or in what they count as cost, so that none can be called the best."
+        return "These runs differ in their score or in what they count as cost, so that none is called the best."
     best = max(runs, key=lambda run: _likely(run).metric)
     cheapest = min(runs, key=lambda run: run.plan.got.ms or _likely(run).bops)
-    first = f"{best.name} is the best: {_score_words(best)}, simulated, at {cost_words(best)}"
+    first = f"{best.name} has the highest score: {_score_words(best)}, simulated, at {cost_words(best)}"
     if cheapest is best:
         return f"{first}; it is the cheapest, too."
     return f"{first}. {cheapest.name} is the cheapest: {_score_words(cheapest)}, at {cost_words(cheapest)}."
@@ -142,10 +142,8 @@ def _kept(run: RunContent) -> str:
     expected = run.plan.expected
     if run.needed is None or expected is None or expected.metric >= run.needed or run.asked.target_on != "expected":
         return "Kept."
-    return (
-        f"Kept where thresholds are measured on images that did not choose them; where the choice of bits is measured "
-        f"that way too, {100 * (run.needed - expected.metric):.2f} points less are expected."
-    )
+    less = 100 * (run.needed - expected.metric)
+    return f"Kept by the thresholds; with bits chosen on other images too, {less:.2f} points less are expected."
 
 
 def _images(run: RunContent) -> str:
