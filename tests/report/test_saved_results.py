@@ -13,6 +13,7 @@ from maqee.bench.decisions import DecisionComparison
 from maqee.bench.engine_speed import EngineComparison
 from maqee.bench.fitting import FittingComparison, FittingRow
 from maqee.bench.gradients import GradientComparison
+from maqee.bench.kernel_results import KernelComparison
 from maqee.bench.neighbour import NeighbourTiming
 from maqee.bench.plan_results import PlanComparison, PlanRow
 from maqee.bench.recovery_step import RecoveryTiming
@@ -23,6 +24,7 @@ from maqee.evaluation.method_comparison import MethodComparison, MethodRow, Meth
 from maqee.io import read_json
 from maqee.report import bench_tables
 from maqee.report.engine_table import decisions_line, engine_table
+from maqee.report.kernel_table import kernel_table
 from maqee.report.method_table import method_table
 from maqee.report.plan_rows_table import plan_rows_table
 from maqee.report.tables import baseline_table, evaluation_table
@@ -34,6 +36,7 @@ BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
     "exits": (bench_tables.exits_table, ThroughputComparison),
     "gradients": (bench_tables.gradients_line, GradientComparison),
     "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
+    "kernels": (kernel_table, KernelComparison),
     "neighbour": (bench_tables.neighbour_line, NeighbourTiming),
     "plans": (plan_rows_table, PlanComparison),
     "quantize": (bench_tables.fitting_table, FittingComparison),

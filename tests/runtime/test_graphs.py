@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
-from maqee.runtime.graphs import GraphedSegment, padded_size, use_cuda_graphs
+from maqee.runtime.graphs import GraphedSegment, collection_paused, padded_size, use_cuda_graphs
 from tests.exits.test_early_exit import SumHead
 from tests.helpers import max_difference, parting_thresholds, randomize
 
@@ -117,3 +118,20 @@ def test_another_confidence_reaches_graphed_segments() -> None:
     model.use_confidence(lambda output: torch.full((len(output),), 0.7))
     assert model.run(images, Policy((0.9, 0.6))).exit.tolist() == [1, 1, 1]
     assert model.run(images, Policy((0.5, 0.6))).confidence.tolist() == pytest.approx([0.7] * 3)
+
+
+def test_nothing_is_collected_while_recording() -> None:
+    def fail_inside() -> None:
+        with collection_paused():
+            assert not gc.isenabled()
+            raise ValueError("in the middle")
+
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="in the middle"):
+        fail_inside()
+    assert gc.isenabled()
+    gc.disable()
+    with collection_paused():
+        pass
+    assert not gc.isenabled(), "it was off before, and whoever turned it off turns it on"
+    gc.enable()

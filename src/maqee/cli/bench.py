@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli import bench_engines, bench_plans
+from maqee.cli import bench_engines, bench_kernels, bench_plans
 from maqee.cli.options import (
     DATA,
     QUANTIZATION,
@@ -51,6 +51,7 @@ app.command()(bench_engines.stream)
 app.command()(bench_engines.engines)
 app.command()(bench_engines.decisions)
 app.command()(bench_plans.plans)
+app.command()(bench_kernels.kernels)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from maqee.parts import attention_macs, linear_macs
 
 # cuDNN's attention is left out on purpose: under torch.compile (seen with torch 2.11 on an H200) it gave gradients
 # that were wrong by orders of magnitude in models with attention exit heads, and training collapsed silently.
-_ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Attend(nn.Module):
@@ -23,7 +23,7 @@ class Attend(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         """q, k, v: (batch, heads, tokens, head width); bias broadcasts to (batch, heads, tokens, tokens)."""
-        with sdpa_kernel(_ATTENTION_BACKENDS):
+        with sdpa_kernel(ATTENTION_BACKENDS):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 

@@ -7,8 +7,10 @@ so batches are filled up to the next size on a ladder of eight steps an octave (
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.exits.segment import Confidence, Kept, RunSegment, SegmentOutput
 
+T = TypeVar("T")
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], SegmentOutput]], tuple[Replay, SegmentOutput]]
 
@@ -106,7 +109,7 @@ class CudaRecorder:
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, function: Callable[[], SegmentOutput]) -> tuple[Replay, SegmentOutput]:
+    def __call__(self, function: Callable[[], T]) -> tuple[Replay, T]:
         """Warm up on a side stream, as recording demands, then record."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -115,6 +118,22 @@ class CudaRecorder:
                 function()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with collection_paused(), torch.cuda.graph(graph, pool=self.pool):
             outputs = function()
         return graph.replay, outputs
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No garbage is collected inside.
+
+    Triton's kernels and CUDA graphs that are in a cycle of references are unloaded when the collector finds them. That
+    may be at any line of Python, and while a stream is recorded CUDA does not allow it.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

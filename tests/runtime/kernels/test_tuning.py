@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from maqee.io import read_json
-from maqee.runtime.kernels.tuning import Choices, Config, Launch, cache_folder
+from maqee.runtime.kernels import tuning
+from maqee.runtime.kernels.tuning import Choices, Config, Launch, cache_folder, tuned
 
 SMALL, LARGE = Config(32, 64, 64, 4, 3, 4), Config(128, 128, 128, 4, 3, 2)
 
@@ -60,6 +64,27 @@ def test_where_nothing_can_be_written_choices_are_kept_in_memory(tmp_path: Path)
     assert choices.best("linear 768", [SMALL, LARGE], ignore) == LARGE
     assert choices.best("linear 768", [SMALL, LARGE], ignore) == LARGE
     assert clock.asked == 2
+
+
+def test_kernels_are_measured_and_launched_on_the_gpu_of_their_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton knows the current GPU only, and that is another one where a model is on a second GPU."""
+    current = [0]
+    seen: list[tuple[int, Config]] = []
+
+    @contextmanager
+    def use(device: torch.device) -> Iterator[None]:
+        before, current[0] = current[0], device.index
+        yield
+        current[0] = before
+
+    monkeypatch.setattr(torch.cuda, "device", use)
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr(tuning, "_choices", lambda device: Choices(tmp_path / "gpu.json", Clock()))
+    tuned("linear", [SMALL, LARGE], lambda config: seen.append((current[0], config)), torch.device("cuda:1"), rows=8)
+    assert seen == [(1, SMALL), (1, LARGE), (1, LARGE)]
+    assert current == [0]
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

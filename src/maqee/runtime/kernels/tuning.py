@@ -83,7 +83,8 @@ def tuned(key: str, candidates: Sequence[Config], launch: Launch, device: torch.
         launch(candidates[0])
         return
     nearby = 1 << max(rows - 1, 1).bit_length()  # one choice an octave: batches have many sizes
-    launch(_choices(torch.cuda.get_device_name(device)).best(f"{key} {nearby}", candidates, launch))
+    with torch.cuda.device(device):  # Triton launches on the current GPU, wherever the tensors are
+        launch(_choices(torch.cuda.get_device_name(device)).best(f"{key} {nearby}", candidates, launch))
 
 
 @cache
