@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.compression import ModelMeasure, Recovery, RecoverySettings
+from maqee.compression.learning_rates import USUAL_SIZE
 from maqee.compression.recovery import RecoveryStage
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
@@ -230,7 +231,7 @@ def test_averages_are_what_codes_are_made_from(
 
     def step_of(scale: str, gain: str) -> Tensor:
         change = torch.exp(10 * expected[gain])
-        return fitted[scale] * (change.view(len(fitted[scale]), -1) if change.ndim else change)
+        return fitted[scale] * change
 
     for name, layer in quantized.layers.items():
         state = layer.state()
@@ -238,20 +239,18 @@ def test_averages_are_what_codes_are_made_from(
         place = f"{name}.fitted.4.states.{state.bits}"
         torch.testing.assert_close(layer.inner.weight.detach(), expected[f"{name}.inner.weight"])
         torch.testing.assert_close(state.bias, expected[f"{name}.inner.bias"])
-        torch.testing.assert_close(state.scale, step_of(f"{place}.scale", f"{place}.gain"))
+        torch.testing.assert_close(state.scale, step_of(f"{place}.scale", f"{name}.learner.gain"))
         assert torch.equal(state.codes, state.grid().codes(layer.rows).to(torch.uint8))
         assert not torch.equal(state.scale, fitted[f"{place}.scale"])
         if layer.input is not None and layer.input.kind == "uniform":
             torch.testing.assert_close(
-                layer.input.scale, step_of(f"{name}.fitted.4.input.scale", f"{name}.fitted.4.input.gain")
+                layer.input.scale, step_of(f"{name}.fitted.4.input.scale", f"{name}.learning_input.gain")
             )
-    operands = [
-        (f"{name}.fitted.4.{key}", grid) for name, a in quantized.attends.items() for key, grid in a.all_grids().items()
-    ]
-    uniform = [(place, grid) for place, grid in operands if grid.kind == "uniform"]
+    operands = [(name, key, grid) for name, a in quantized.attends.items() for key, grid in a.all_grids().items()]
+    uniform = [(name, key, grid) for name, key, grid in operands if grid.kind == "uniform"]
     assert len(uniform) >= 3 * len(quantized.attends) > 0
-    for place, grid in uniform:
-        torch.testing.assert_close(grid.scale, step_of(f"{place}.scale", f"{place}.gain"))
+    for name, key, grid in uniform:
+        torch.testing.assert_close(grid.scale, step_of(f"{name}.fitted.4.{key}.scale", f"{name}.learners.{key}.gain"))
     last = kept[-1]
     assert any(not torch.allclose(expected[name], last[name], rtol=1e-6, atol=0) for name in last)
 
@@ -259,7 +258,10 @@ def test_averages_are_what_codes_are_made_from(
 def test_steps_of_grids_have_their_own_rate(
     model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the factor 4, what multiplies steps learns at 4 lr and everything else at lr."""
+    """With the factor 4, what multiplies steps learns at 4 lr; everything else at lr, or less where weights are small.
+
+    The weights of the first block's second MLP layer are a quarter of the usual: they and their bias learn at lr / 4.
+    """
     peaks: dict[str, float] = {}
 
     def spy(parameters: Iterable[tuple[str, nn.Parameter]], *more: Any) -> torch.optim.AdamW:
@@ -272,11 +274,22 @@ def test_steps_of_grids_have_their_own_rate(
     monkeypatch.setattr(training_loop, "make_optimizer", spy)
     measure = make_measure(model)
     set_weights(measure.quantized, BITS)
+    small = measure.quantized.layers["backbone.blocks.0.mlp.fc2"]
+    for layer in measure.quantized.layers.values():
+        layer.trained = True  # so that its weights are taken as they are
+        nn.init.constant_(layer.inner.weight, USUAL_SIZE / 4 if layer is small else USUAL_SIZE)
     make_recovery(model, tmp_path, lr=1e-3, step_lr=4.0)(measure.quantized, by_block(BITS), MASS, 1)
     steps = {name for name in peaks if name.endswith(".gain")}
     assert len(steps) > len(measure.quantized.layers)  # of weights and of inputs
     assert {peaks[name] for name in steps} == {4e-3}
-    assert {peak for name, peak in peaks.items() if name not in steps} == {1e-3}
+    inner = {name: peak for name, peak in peaks.items() if ".inner." in name}
+    slow = {name for name, peak in inner.items() if peak == 1e-3 / 4}
+    assert slow == {f"model.backbone.blocks.0.mlp.fc2.inner.{part}" for part in ("weight", "bias")}
+    assert {peak for name, peak in inner.items() if name not in slow} == {1e-3}
+    peaks.clear()
+    options = {"lr": 1e-3, "lr_by_size": False}
+    make_recovery(model, tmp_path / "equal", **options)(measure.quantized, by_block(BITS), MASS, 1)
+    assert set(peaks.values()) == {1e-3}
 
 
 def test_impossible_values() -> None:

@@ -12,6 +12,7 @@ from maqee.models import load_backbone
 from maqee.quant import Bits, QuantizedModel, QuantSettings, TwinGrid, quantize
 from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.layer import QuantLayer
+from maqee.quant.learner import learning_grid, learning_weights
 from maqee.quant.ranges import minmax_grid
 from tests.helpers import randomize
 
@@ -37,6 +38,19 @@ def layer_behind(norm: nn.LayerNorm, inner: nn.Linear) -> QuantLayer:
     layer = QuantLayer(inner, "layer")
     layer.norm = (norm,)
     return layer
+
+
+def let_learn(layer: QuantLayer) -> None:
+    """As if training had begun, at the weights as they are."""
+    state = layer.state()
+    assert state is not None
+    assert layer.input is not None
+    layer.learner, layer.learning_input = learning_weights(state, False), learning_grid(layer.input.grid, False)
+
+
+def stop_learning(layer: QuantLayer) -> None:
+    """As if training had been broken off."""
+    layer.learner = layer.learning_input = None
 
 
 def two_groups(layer: QuantLayer, bits: int = 4) -> WeightState:

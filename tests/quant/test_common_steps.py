@@ -79,9 +79,10 @@ def test_learning_keeps_them() -> None:
     start_learning(quantized)
     state = layer.state()
     assert state is not None
-    assert state.gain is not None
-    assert state.gain.shape == (len(state.scale),)
-    torch.nn.init.normal_(state.gain, std=0.3)
+    assert layer.learner is not None
+    assert layer.learner.gain is not None
+    assert layer.learner.gain.shape == (len(state.scale), 1)
+    torch.nn.init.normal_(layer.learner.gain, std=0.3)
     finish_learning(quantized)
     learnt = layer.state()
     assert learnt is not None

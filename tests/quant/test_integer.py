@@ -24,7 +24,16 @@ from maqee.quant.ranges import minmax_grid
 from maqee.quant.sums import EXECUTED, SIMULATED, check_accumulator
 from maqee.quant.terms import operand_terms
 from tests.helpers import max_difference
-from tests.quant.makers import EVERYTHING, give_twin_grids, give_two_groups, pictures, quantized, two_groups
+from tests.quant.makers import (
+    EVERYTHING,
+    give_twin_grids,
+    give_two_groups,
+    let_learn,
+    pictures,
+    quantized,
+    stop_learning,
+    two_groups,
+)
 
 TOLERANCE = 1e-5  # relative, of every layer from the same input
 
@@ -281,10 +290,10 @@ def test_what_cannot_be_executed() -> None:
         compare(model, pictures())
     model = quantized()
     layer = model.layers["blocks.1.mlp.fc1"]
-    layer.learning = True
+    let_learn(layer)
     with pytest.raises(MaqeeError, match=r"blocks\.1\.mlp\.fc1 is learning"), execute_integers(model):
         pass
-    layer.learning = False
+    stop_learning(layer)
     layer.set_input(GridModule(UniformGrid(4, torch.rand(32) + 1, torch.zeros(32))))
     with pytest.raises(MaqeeError, match="a grid for each channel"), execute_integers(model):
         pass

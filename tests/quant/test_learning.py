@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from maqee.exits import EarlyExitModel
 from maqee.quant import QuantizedModel
-from maqee.quant.coded import GAIN_RATE, GridModule
 from maqee.quant.grids import UniformGrid, learnable, straight_through
+from maqee.quant.learner import GAIN_RATE, LearningGrid
 from maqee.quant.learning import finish_learning, start_learning
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
 from tests.helpers import max_difference, set_weights
@@ -125,8 +125,8 @@ def test_values_are_those_of_the_grid() -> None:
 
 def test_a_gain_learns_in_proportion() -> None:
     """The step is scale x exp(10 gain): d/d gain = 10 step x d/d step."""
-    module = GridModule(UniformGrid(4, torch.tensor(0.3), torch.tensor(5.0)))
-    module.gain = nn.Parameter(torch.zeros(()))
+    module = LearningGrid(UniformGrid(4, torch.tensor(0.3), torch.tensor(5.0)), gain=())
+    assert module.gain is not None
     x = torch.randn(40)
     (by_gain,) = torch.autograd.grad(module(x).sum(), module.gain)
     scale = torch.tensor(0.3, requires_grad=True)
@@ -166,7 +166,7 @@ def test_codes_compute_what_was_learnt(method: str) -> None:
     learnt = Recorded(model)
     finish_learning(model)
     learnt.check_again()
-    assert all(grid.gain is None for grid in model.model.modules() if isinstance(grid, GridModule))
+    assert not any(isinstance(module, LearningGrid) for module in model.model.modules())
 
 
 def scales_of(model: QuantizedModel) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from maqee.quant.coded import GridModule, WeightState, rounded_state
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, grid_from_range
 from maqee.quant.layer import QuantLayer
 from maqee.quant.ranges import minmax_grid
+from tests.quant.makers import let_learn, stop_learning
 
 
 def grid_of(x: Tensor, bits: int) -> UniformGrid:
@@ -220,7 +221,7 @@ def learning_layer() -> tuple[QuantLayer, Tensor, Tensor]:
     x = torch.randn(6, 5)
     layer = quantized(nn.Linear(5, 4), 4, x=0.6 * x, act_bits=4)
     layer.set_bits(4)
-    layer.learning = True
+    let_learn(layer)
     return layer, x, torch.randn(6, 4)
 
 
@@ -328,7 +329,7 @@ def test_gradient_through_attention() -> None:
 
 def test_learning_off_gives_no_gradient_to_the_weights() -> None:
     layer, x, _ = learning_layer()
-    layer.learning = False
+    stop_learning(layer)
     layer(x.requires_grad_()).sum().backward()
     assert layer.inner.weight.grad is None
     assert x.grad is not None
@@ -338,7 +339,7 @@ def test_learning_starts_from_the_fitted_weights() -> None:
     layer, x, _ = learning_layer()
     with torch.no_grad():
         learned = layer(x)
-        layer.learning = False
+        stop_learning(layer)
         torch.testing.assert_close(learned, layer(x))
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from maqee.apq import BitSettings, Budget, Position, SearchResult, SearchState, Step, Trace, policy_figures
 from maqee.apq.held_out import expected_choice
+from maqee.compression.learning_rates import size_factors
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.recovery_settings import MOST_IMAGES, RecoverySettings, usual_lr
 from maqee.data import ImageSet, Splits
@@ -81,6 +82,7 @@ class RecoveryStage(Stage):
         self.teacher = (teacher,)  # in a tuple: no part of this module's weights
         self.weights = list(weights)
         self.settings = settings or RecoverySettings()
+        self.factors = size_factors(self) if self.settings.lr_by_size else {}
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """sum_e w_e (task_loss x loss_e + T^2 KL(teacher || exit e)); or full depth alone, with weight 1."""
@@ -109,8 +111,8 @@ class RecoveryStage(Stage):
         return [*early, *final]
 
     def rate_factor(self, name: str) -> float:
-        """Steps of grids may have a rate of their own."""
-        return self.settings.step_lr if name.endswith(".gain") else 1.0
+        """Small weights learn slowly; steps of grids, whose size does not matter, may have a rate of their own."""
+        return self.settings.step_lr if name.endswith(".gain") else self.factors.get(name, 1.0)
 
     def _exit_loss(self, output: Tensor, targets: Tensor, same: Tensor, final: Tensor) -> Tensor:
         """Labels and imitation, as a mean over the batch; `same` and `final` are outputs of the teacher."""

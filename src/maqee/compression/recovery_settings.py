@@ -32,6 +32,8 @@ class RecoverySettings:
         batch_size: images of a step; left out, 256, or fewer where images are large (`training_batch`).
         lr: peak rate of the weights; left out, 5e-4 for 256 images a step and less for fewer (`usual_lr`). The paper's
             1e-5 suits its long training.
+        lr_by_size: lower the rate of weights that are smaller than usual, in proportion (`size_factors`); off, all have
+            the same, as in the paper.
         warmup: share of the steps.
         weight_decay: of matrices.
         drop_path: stochastic depth, as when backbones are trained; 0 is off.
@@ -53,6 +55,7 @@ class RecoverySettings:
 
     batch_size: int | None = None
     lr: float | None = None
+    lr_by_size: bool = True
     warmup: float = 0.05
     weight_decay: float = 0.0
     drop_path: float = 0.0

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from maqee.models.exporting import is_exporting
+
 
 class TokenBatchNorm(nn.BatchNorm1d):
     """Normalises each channel over all samples and tokens.
@@ -16,7 +18,7 @@ class TokenBatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, tokens, dim)."""
-        if torch.compiler.is_exporting():
+        if is_exporting():
             return self._fixed(x)
         flat = x.flatten(0, 1)
         if self.training and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:

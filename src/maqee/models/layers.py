@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from maqee.models.config import ReadoutKind
+from maqee.models.exporting import is_exporting
 from maqee.parts import attention_macs, linear_macs
 
 # cuDNN's attention is left out on purpose: under torch.compile (seen with torch 2.11 on an H200) it gave gradients
@@ -120,7 +121,7 @@ class TokenDepthwise(nn.Conv2d):
         Compiled, it is nine shifted products, which fuse with what stands around them; the depthwise kernels of the
         libraries take many times longer in half precision, forward and backward. Exported, it is a convolution.
         """
-        if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        if is_exporting() or not torch.compiler.is_compiling():
             return as_tokens(self._conv_forward(as_picture(tokens, grid), weight, bias))
         rows, columns = grid
         padded = F.pad(tokens.unflatten(1, grid), (0, 0, 1, 1, 1, 1))  # (batch, rows + 2, columns + 2, dim)

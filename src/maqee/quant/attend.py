@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class QuantAttend(nn.Module):
         name: its name in the model.
         bits: width of the operands in use.
         fitted: grids of the operands, by their width.
+        learners: while training, the grids of the operands.
         observer: called with the module and the operands ("q", "k", "p", "v") when they first occur.
     """
 
@@ -33,9 +34,14 @@ class QuantAttend(nn.Module):
         self.bits: int | None = None
         self.begin_width(bits)
         self.enabled = True
-        self.learning = False
+        self.learners: nn.ModuleDict | None = None
         self.executing = False
         self.observer: Callable[[QuantAttend, str, Tensor], None] | None = None
+
+    @property
+    def learning(self) -> bool:
+        """Whether the product is part of a training."""
+        return self.learners is not None
 
     @property
     def grids(self) -> nn.ModuleDict:
@@ -94,16 +100,25 @@ class QuantAttend(nn.Module):
             self.observer(self, operand, x)
 
     def _product(self, left: str, one: Tensor, right: str, other: Tensor) -> Tensor:
-        grids = self.all_grids() if self.enabled else {}
+        if not self.enabled:
+            return one @ other
+        if self.learners is not None:
+            return _rounded(self.learners, left, one) @ _rounded(self.learners, right, other)
+        grids = self.all_grids()
 
         def from_values() -> Tensor:
-            return (grids[left](one) if left in grids else one) @ (grids[right](other) if right in grids else other)
+            return _rounded(grids, left, one) @ _rounded(grids, right, other)
 
         both = {left, right} <= set(grids)
-        if not both or self.learning or not made_from_codes(self.executing, grids[left], grids[right]):
+        if not both or not made_from_codes(self.executing, grids[left], grids[right]):
             return from_values()
         name, sums = f"{self.name} {left} x {right}", EXECUTED if self.executing else SIMULATED
         with torch.no_grad():
             terms = operand_terms(grids[left].grid, one), operand_terms(grids[right].grid, other)
             y = multiply_terms(*terms, lambda a, b: sums.matmul(a, b, name))
         return with_gradient(y, from_values, one, other)
+
+
+def _rounded(grids: Mapping[str, nn.Module] | nn.ModuleDict, operand: str, x: Tensor) -> Tensor:
+    """An operand on its grid, if it has one."""
+    return grids[operand](x) if operand in grids else x

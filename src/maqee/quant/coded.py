@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, learnable, straight_through
+from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, straight_through
 
 KINDS: dict[str, type[UniformGrid] | type[LogSqrt2Grid] | type[TwinGrid]] = {
     "uniform": UniformGrid,
@@ -18,7 +18,6 @@ KINDS: dict[str, type[UniformGrid] | type[LogSqrt2Grid] | type[TwinGrid]] = {
     "twin": TwinGrid,
 }
 HALF_BYTE = 4
-GAIN_RATE = 10.0  # steps are multiplied by exp(10 gain), so that they learn ten times as fast as weights of size 1
 
 
 class GridModule(nn.Module):
@@ -26,7 +25,6 @@ class GridModule(nn.Module):
 
     Attributes:
         scale: the step, of a uniform or logarithmic grid.
-        gain: while training, what the step of a uniform grid learns; else None.
     """
 
     scale: Tensor
@@ -41,14 +39,11 @@ class GridModule(nn.Module):
                 self.register_buffer(field.name, value.detach().clone().contiguous())
             else:
                 self.settings[field.name] = value
-        self.gain: nn.Parameter | None = None
 
     @property
     def grid(self) -> Grid:
         """The grid as a value."""
         values: dict[str, Any] = {**self.settings, **dict(self.named_buffers())}
-        if self.gain is not None:
-            values["scale"] = values["scale"] * torch.exp(GAIN_RATE * self.gain)
         return KINDS[self.kind](**values)
 
     @property
@@ -58,10 +53,7 @@ class GridModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Round to the grid, with straight-through gradients."""
-        grid = self.grid
-        if self.gain is not None and isinstance(grid, UniformGrid):
-            return learnable(grid, x)
-        return straight_through(grid, x)
+        return straight_through(self.grid, x)
 
 
 class WeightState(nn.Module):
@@ -96,7 +88,6 @@ class WeightState(nn.Module):
         self.register_buffer("zero", zero.detach().to(torch.int32))
         self.register_buffer("group", None if group is None else group.to(torch.uint8))
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
-        self.gain: nn.Parameter | None = None  # (out * groups,) or one for all groups, (out,), while training
 
     @classmethod
     def stored_as(cls, bits: int, shape: tuple[int, ...], parts: Mapping[str, Tensor | None]) -> WeightState:
@@ -105,7 +96,7 @@ class WeightState(nn.Module):
         assert stored is not None
         state = cls.__new__(cls)
         nn.Module.__init__(state)
-        state.bits, state.shape, state.gain = bits, shape, None
+        state.bits, state.shape = bits, shape
         for name in cls.PARTS:
             state.register_buffer(name, parts.get(name))
         return state
@@ -118,15 +109,9 @@ class WeightState(nn.Module):
         both = torch.cat([self.stored & 15, self.stored >> HALF_BYTE])
         return both[: math.prod(self.shape)].view(self.shape)
 
-    def learned_scale(self) -> Tensor:
-        """(out, groups) steps, with what was learnt so far."""
-        if self.gain is None:
-            return self.scale
-        return self.scale * torch.exp(GAIN_RATE * self.gain).view(len(self.scale), -1)
-
     def grid(self) -> UniformGrid:
         """The grid of every weight: scales spread over the columns."""
-        scale, zero = self.learned_scale(), self.zero.to(self.scale.dtype)
+        scale, zero = self.scale, self.zero.to(self.scale.dtype)
         if self.group is not None:
             columns = self.group.long()
             scale, zero = scale[:, columns], zero[:, columns]

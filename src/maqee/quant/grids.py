@@ -47,7 +47,7 @@ class UniformGrid:
 
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers, ready for arithmetic."""
-        return (torch.round(x / self.scale) + self.zero).clamp(0, self.top)
+        return (torch.round(x / self.scale) + self.zero).clamp(min=0).clamp(max=self.top)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -81,7 +81,7 @@ class LogSqrt2Grid:
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers."""
         exponent = torch.round(-2 * torch.log2(x / self.scale))  # log2(0) is -inf, which clamps to the code of 0
-        return exponent.clamp(0, self.none)
+        return exponent.clamp(min=0).clamp(max=self.none)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -119,16 +119,16 @@ class TwinGrid:
     @property
     def levels(self) -> int:
         """Codes in each region."""
-        return int(2 ** (self.bits - 1))
+        return 2 ** (self.bits - 1)
 
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers; those from `levels` up are in the coarse region."""
         top = self.levels - 1
-        coarse = (x / self.coarse).round().clamp(0, top)
+        coarse = (x / self.coarse).round().clamp(min=0).clamp(max=top)
         if self.signed:
-            fine = (-x / self.fine).round().clamp(0, top)
+            fine = (-x / self.fine).round().clamp(min=0).clamp(max=top)
             return torch.where(x < 0, fine, coarse + self.levels)
-        fine = (x / self.fine).round().clamp(0, top)
+        fine = (x / self.fine).round().clamp(min=0).clamp(max=top)
         nearer = (fine * self.fine - x).abs() <= (coarse * self.coarse - x).abs()
         return torch.where(nearer, fine, coarse + self.levels)
 
@@ -197,7 +197,7 @@ def learnable(grid: UniformGrid, x: Tensor) -> Tensor:
     """
     steps = x.float() / grid.scale
     whole = steps + (torch.round(steps) - steps).detach()
-    return grid.values((whole + grid.zero).clamp(0, grid.top)).to(x.dtype)
+    return grid.values((whole + grid.zero).clamp(min=0).clamp(max=grid.top)).to(x.dtype)
 
 
 def _spread(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.models.layers import TokenDepthwise, as_picture
 from maqee.quant.coded import FittedWidth, GridModule, WeightState
-from maqee.quant.grids import Grid, learnable
+from maqee.quant.grids import Grid
+from maqee.quant.learner import LearningGrid
 from maqee.quant.sums import EXECUTED, SIMULATED
 from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
 
@@ -33,7 +34,8 @@ class QuantLayer(nn.Module):
         fitted: what was fitted, by the width of the input.
         folded: whether the float weights hold what a method moved into them for the input's width. Off, they are those
             of the model that came in, and what was moved is kept with each width.
-        learning: compute weights from the latent ones with straight-through gradients, for training.
+        learner: while training, what rounds the latent weights anew at every pass, with straight-through gradients.
+        learning_input: while training, the grid of the input.
         trained: whether the latent weights are those of a training, from which the states were made.
         observer: called with the layer and its input before anything else; methods fit layers with it.
     """
@@ -49,7 +51,8 @@ class QuantLayer(nn.Module):
         self.folded = True
         self.norm: tuple[nn.LayerNorm, ...] = ()  # in a tuple: no part of this module
         self.enabled = True
-        self.learning = False
+        self.learner: LearningGrid | None = None
+        self.learning_input: LearningGrid | None = None
         self.trained = False
         self.executing = False
         self.observer: Callable[[QuantLayer, Tensor], None] | None = None
@@ -60,6 +63,11 @@ class QuantLayer(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
+
+    @property
+    def learning(self) -> bool:
+        """Whether the layer trains."""
+        return self.learner is not None
 
     @property
     def width(self) -> FittedWidth:
@@ -170,8 +178,11 @@ class QuantLayer(nn.Module):
             self.observer(self, x)
         if not self.enabled:
             return self.apply_weights(x, *self._float_weights(), *rest)
+        if self.learner is not None:
+            given = x if self.learning_input is None else self.learning_input(x)
+            return self.apply_weights(given, *self.weights(), *rest)
         state = self.state()
-        if self.input is None or state is None or self.learning or not made_from_codes(self.executing, self.input):
+        if self.input is None or state is None or not made_from_codes(self.executing, self.input):
             return self.from_values(x, *rest)
         with torch.no_grad():
             y = self._from_codes(x, self.input.grid, state, *rest)
@@ -199,11 +210,11 @@ class QuantLayer(nn.Module):
 
     def weights(self) -> tuple[Tensor, Tensor | None]:
         """Weights and bias in use, in the inner layer's shape."""
+        if self.learner is not None:
+            return self.learner(self.rows).view_as(self.inner.weight), self.inner.bias
         state = self.state()
         if state is None:
             return self._float_weights()
-        if self.learning:
-            return learnable(state.grid(), self.rows).view_as(self.inner.weight), self.inner.bias
         return state.values().view_as(self.inner.weight), state.bias
 
     def _float_weights(self) -> tuple[Tensor, Tensor | None]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from maqee.quant.coded import GAIN_RATE, FittedWidth, GridModule, WeightState, rounded_state
-from maqee.quant.common_steps import step_multiples
+from maqee.quant.coded import FittedWidth, GridModule, WeightState, rounded_state
 from maqee.quant.grids import same_range
 from maqee.quant.layer import QuantLayer
+from maqee.quant.learner import LearningGrid, learning_grid, learning_weights
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import REPQ_QUANTILES, quantile_grid
 
@@ -40,51 +40,48 @@ def start_learning(quantized: QuantizedModel, learn_steps: bool = True) -> None:
             layer.folded = True
             if state.bias is not None:
                 layer.inner.bias = nn.Parameter(state.bias.clone())
-        layer.learning = True
-        if learn_steps:
-            tied = step_multiples(state.bits, state.scale) is not None  # steps of both groups, and stay so
-            count = len(state.scale) if tied else state.scale.numel()
-            state.gain = nn.Parameter(torch.zeros(count, device=state.scale.device))
+        layer.learner = learning_weights(state, learn_steps)
+        if layer.input is not None:
+            layer.learning_input = learning_grid(layer.input.grid, learn_steps)
     for attend in quantized.attends.values():
-        attend.learning = True
-    if learn_steps:
-        for grid in _grids(quantized):
-            if grid.kind == "uniform":
-                grid.gain = nn.Parameter(torch.zeros((), device=grid.scale.device))
+        grids = {operand: learning_grid(grid.grid, learn_steps) for operand, grid in attend.all_grids().items()}
+        attend.learners = nn.ModuleDict(grids)
 
 
 @torch.no_grad()
 def finish_learning(quantized: QuantizedModel) -> None:
     """Turn what was learnt into codes: at the widths in use with the learnt steps, at the others rounded afresh."""
     for layer in quantized.layers.values():
-        state = layer.state()
-        if state is None:
+        state, learner = layer.state(), layer.learner
+        if state is None or learner is None:
             continue
-        layer.learning, layer.trained = False, True
-        codes, bias = state.grid().codes(layer.rows), layer.inner.bias
-        learnt = WeightState(state.bits, codes, state.learned_scale(), state.zero, state.group, bias)
-        layer.add_state(learnt)
+        layer.trained = True
+        codes, bias = learner.grid().codes(layer.rows), layer.inner.bias
+        layer.add_state(WeightState(state.bits, codes, learner.learnt_scale(), state.zero, state.group, bias))
+        if layer.input is not None and layer.learning_input is not None:
+            _take_step(layer.input, layer.learning_input)
         for bits in [int(bits) for bits in layer.states if int(bits) != state.bits]:
             layer.add_state(_fresh_state(layer, bits))
     for attend in quantized.attends.values():
-        attend.learning = False
-    for grid in _grids(quantized):
-        if grid.gain is not None:
-            grid.scale.mul_(torch.exp(GAIN_RATE * grid.gain))
-            grid.gain = None
+        for operand, learning in (attend.learners or nn.ModuleDict()).items():
+            assert isinstance(learning, LearningGrid)
+            _take_step(attend.all_grids()[operand], learning)
+    drop_learning(quantized)
     _derive_other_widths(quantized)
 
 
 def drop_learning(quantized: QuantizedModel) -> None:
     """End a training that was broken off: nothing learns any more, and what steps have learnt is forgotten."""
     for layer in quantized.layers.values():
-        layer.learning = False
-        if (state := layer.state()) is not None:
-            state.gain = None
+        layer.learner = layer.learning_input = None
     for attend in quantized.attends.values():
-        attend.learning = False
-    for grid in _grids(quantized):
-        grid.gain = None
+        attend.learners = None
+
+
+def _take_step(grid: GridModule, learner: LearningGrid) -> None:
+    """Keep the step that was learnt."""
+    if learner.gain is not None:
+        grid.scale.copy_(learner.learnt_scale())
 
 
 def _latent(layer: QuantLayer, state: WeightState) -> Tensor:
@@ -117,9 +114,3 @@ def _derive_other_widths(quantized: QuantizedModel) -> None:
         for bits in [int(bits) for bits in attend.fitted if int(bits) != attend.bits]:
             grids = {operand: GridModule(same_range(grid.grid, bits)) for operand, grid in attend.all_grids().items()}
             attend.fitted[str(bits)] = nn.ModuleDict(grids)
-
-
-def _grids(quantized: QuantizedModel) -> list[GridModule]:
-    """Grids of all inputs and operands."""
-    inputs = [layer.input for layer in quantized.layers.values() if layer.input is not None]
-    return [*inputs, *(grid for attend in quantized.attends.values() for grid in attend.all_grids().values())]

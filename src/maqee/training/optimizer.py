@@ -69,9 +69,9 @@ def peak_rate(name: str, settings: StageSection, depth: int) -> float:
 
 
 def has_decay(name: str, parameter: nn.Parameter) -> bool:
-    """Matrices decay; biases, norms, tokens, positions and bias tables do not."""
+    """Matrices decay; biases, norms, tokens, positions, bias tables and steps of grids do not."""
     special = ("class_token", "distillation_token", "detection_tokens", "register_tokens", "anchors")
-    placed = ("position", "mid_position", "bias_table")
+    placed = ("position", "mid_position", "bias_table", "gain")
     return parameter.ndim > 1 and name.rpartition(".")[2] not in (*special, *placed)
 
 

@@ -25,7 +25,7 @@ from maqee.quant.integer import execute_integers
 from maqee.runtime import load_quantized_network as load_quantized
 from tests.helpers import set_weights
 from tests.quant.artifact.damage import CONFIG, WEIGHTS, change_config, change_tensors
-from tests.quant.makers import EVERYTHING, give_twin_grids, give_two_groups, pictures, quantized
+from tests.quant.makers import EVERYTHING, give_twin_grids, give_two_groups, let_learn, pictures, quantized
 
 FLOAT_WEIGHTS = {"overrides": (("proj|reduction", Bits(None, 4)), ("fc1", Bits(6, None)))}
 
@@ -161,7 +161,7 @@ def test_models_that_are_not_final(tmp_path: Path) -> None:
     model = quantized()
     with model.in_float(), pytest.raises(MaqeeError, match="switched to float"):
         save_quantized(model, tmp_path)
-    model.layers["blocks.0.mlp.fc1"].learning = True
+    let_learn(model.layers["blocks.0.mlp.fc1"])
     with pytest.raises(MaqeeError, match="is learning"):
         save_quantized(model, tmp_path)
     model = quantized()

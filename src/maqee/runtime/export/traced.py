@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from maqee.errors import MaqeeError
 from maqee.exits.segment import Kept, Segment, SegmentOutput
+from maqee.models.exporting import exporting
 from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.marks import Quantized
 from maqee.runtime.export.operations import Value, operations
@@ -55,7 +56,7 @@ def write_segment(
     batch = torch.export.Dim("batch")
     each: Any = {0: batch}
     shapes = (each, tuple(each for _ in kept)) if kept else (each,)
-    with torch.no_grad():
+    with torch.no_grad(), exporting():
         program = torch.export.export(
             _Road(segment, list(kept)).eval(), (x, *kept.values()), dynamic_shapes=shapes, strict=False
         )
