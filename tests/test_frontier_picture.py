@@ -34,3 +34,11 @@ def marks(svg: str) -> int:
 
 def test_points_are_shares_of_full_precision() -> None:
     assert draw_frontier.point({"share_of_full_precision": 0.25, "accuracy": 0.5, "bops": 7}) == (25.0, 0.5)
+
+
+def test_the_line_leaves_out_plans_that_cost_more_for_less() -> None:
+    assert draw_frontier.undominated([(1.0, 0.5), (2.0, 0.7), (3.0, 0.6), (4.0, 0.8)]) == [
+        (1.0, 0.5),
+        (2.0, 0.7),
+        (4.0, 0.8),
+    ]

@@ -65,6 +65,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fast-steps": {"step_lr": 4.0},
     "fastest-steps": {"step_lr": 16.0},
     "fixed-steps": {"learn_steps": False},
+    "equal-rates": {"lr_by_size": False},
     "lr-3e-4": {"lr": 3e-4},
     "lr-1e-3": {"lr": 1e-3},
     "mirrored": {"augment": {"flip": True}},

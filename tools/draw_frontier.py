@@ -24,7 +24,7 @@ WIDEST = 7.0  # per cent of the BOPs of full precision
 def main(path: Path) -> None:
     """Write the picture."""
     with style():
-        figure = draw(read("frontier"), read("envelope"), trained(), read("recovered-uniform")["plan"])
+        figure = draw(read("frontier"), read("envelope"), trained("seed"), trained("uniform-seed"))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue().decode(), flags=re.DOTALL)
@@ -36,13 +36,13 @@ def read(name: str) -> dict[str, Any]:
     return read_json(RESULTS / f"cifar100-vit-tiny-{name}.json")
 
 
-def trained() -> list[dict[str, Any]]:
+def trained(kind: str) -> list[dict[str, Any]]:
     """The plan after recovery, of every seed."""
-    return [read(f"recovered-seed{seed}")["plan"] for seed in SEEDS]
+    return [read(f"recovered-{kind}{seed}")["plan"] for seed in SEEDS]
 
 
 def draw(
-    frontier: dict[str, Any], envelope: dict[str, Any], recovered: list[dict[str, Any]], uniform: dict[str, Any]
+    frontier: dict[str, Any], envelope: dict[str, Any], recovered: list[dict[str, Any]], uniform: list[dict[str, Any]]
 ) -> Figure:
     """Accuracy against expected BOPs: plans of one search, the best of uniform bits, and both after recovery."""
     figure = Figure(figsize=(7.2, 4.2))
@@ -53,10 +53,12 @@ def draw(
     best = [point(row) for row in envelope["envelope"]]
     axes.step(*zip(*best, strict=True), where="post", color=QUIET, lw=1.6, label="best uniform bits, one threshold")
     plans = sorted(point(row) for row in frontier["plans"])
+    axes.plot(*zip(*plans, strict=True), "o", color=BLUE, ms=6, label="maqee: plans of one search, no training")
+    axes.plot(*zip(*undominated(plans), strict=True), color=BLUE, lw=1.8)
     axes.plot(
-        *zip(*plans, strict=True), "o-", color=BLUE, ms=6, lw=1.8, label="maqee: plans of one search, no training"
-    )
-    axes.plot(*point(uniform), "s", color=GREEN, ms=7, label="uniform W4A4, thresholds chosen, 1,200 steps of training")
+        *zip(*map(point, uniform), strict=True), "s", color=GREEN, ms=6,
+        label=f"uniform W4A4, thresholds chosen, 1,200 steps of training ({len(uniform)} seeds)",
+    )  # fmt: skip
     axes.plot(
         *zip(*map(point, recovered), strict=True), "*", color=ORANGE, mec=INK, mew=0.5, ms=13,
         label=f"maqee, 1,200 steps of training ({len(recovered)} seeds)",
@@ -70,6 +72,13 @@ def draw(
     axes.grid(True)
     axes.legend(loc="lower right")
     return figure
+
+
+def undominated(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of points in the order of their cost, those that are better than all before them."""
+    return [
+        (cost, good) for index, (cost, good) in enumerate(points) if all(good > other for _, other in points[:index])
+    ]
 
 
 def point(row: dict[str, Any]) -> tuple[float, float]:
