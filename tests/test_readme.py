@@ -65,7 +65,7 @@ ROWS: dict[int, tuple[str, tuple[str | int, ...]]] = {
     3: ("joint/cifar100-vit-small.json", ("plan",)),
     4: ("joint/cifar100-vit-tiny-recovered-seed0.json", ("plan",)),
     5: ("joint/cifar100-vit-tiny-exits-seed0.json", ("plan",)),
-    6: ("maqee/camvid-vit-small-recovered.json", ("frontier", 0)),
+    6: ("joint/camvid-vit-small.json", ("plan",)),
     7: ("maqee/bccd-yolos-small-recovered.json", ("plan",)),
 }
 
