@@ -95,3 +95,13 @@ def test_sixty_units_of_24_pairs() -> None:
     assert time.process_time() - start < 2
     assert found.cost <= budget
     assert found.gap < 0.01 * found.risk
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_room_at_all() -> None:
+    """Only the cheapest pairs fit, and their sum may be a hair above a budget that was added up in another order."""
+    risks, costs = [np.array([1.0, 0.0])] * 3, [np.array([0.1, 7.0])] * 3
+    budget = np.nextafter(0.1 + 0.1 + 0.1, 0)
+    found = allocate_pairs(risks, costs, budget)
+    assert found.chosen == (0, 0, 0)
+    assert found.gap <= 1e-6

@@ -17,6 +17,7 @@ from maqee.errors import MaqeeError
 Floats = NDArray[np.float64]
 _STEPS = 1 << 14  # of the budget
 _HALVINGS = 60
+_ROUNDING = 1e-9  # of a budget: sums of the same costs in another order may differ by as much
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def allocate_pairs(risks: Sequence[Floats], costs: Sequence[Floats], budget: flo
     if [len(row) for row in risks] != [len(row) for row in costs]:
         raise MaqeeError("Every unit needs as many risks as costs.")
     least = sum(float(row.min()) for row in costs)
-    if least > budget * (1 + 1e-9):
+    if least > budget * (1 + _ROUNDING):
         raise MaqeeError(f"The budget of {budget:.4g} cannot be met: the least possible is {least:.4g}.")
     price, bound = _price(risks, costs, budget)
     # What the cheapest pairs cost is spent in any case; only what is above it needs counting.
@@ -85,7 +86,7 @@ def _count(costs: Floats, room: float) -> NDArray[np.int64]:
 
     What is more than all the room counts as one step too many.
     """
-    fits = costs <= room * (1 + 1e-9)
+    fits = costs <= room * (1 + _ROUNDING)
     steps = np.where(fits, costs, 0.0) * (_STEPS / room if room > 0 else 0.0)
     return np.where(fits, np.minimum(np.ceil(steps - 1e-9), _STEPS), _STEPS + 1).astype(np.int64)
 
@@ -102,7 +103,7 @@ def _price(risks: Sequence[Floats], costs: Sequence[Floats], budget: float) -> t
         return spent, value - price * budget
 
     high = 1.0 / max(budget, 1e-300)
-    while at(high)[0] > budget and high < 1e300:
+    while at(high)[0] > budget * (1 + _ROUNDING) and high < 1e200:  # an infinite risk has no price
         high *= 4.0
     low, bound = 0.0, at(0.0)[1]
     for _ in range(_HALVINGS):

@@ -18,7 +18,8 @@ from maqee.tasks import pixels
 from maqee.tasks.base import tasks
 from maqee.tasks.pixels import IGNORE
 
-DEFAULT = "segmentation-iou"  # the task, and so the confidence, of new work that names none; what is stored keeps its name
+# The task, and so the confidence, of new work that names none; what is stored keeps its name.
+DEFAULT = "segmentation-iou"
 _AT_ONCE = 1 << 27  # logits stretched at a time, so that a large batch of many classes fits into memory
 
 
