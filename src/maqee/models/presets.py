@@ -58,6 +58,7 @@ _TABLE: dict[str, BackboneConfig] = {
     "swin-tiny": SwinConfig(),
     "swin-small": SwinConfig(depths=(2, 2, 18, 2)),
     "swin-base": SwinConfig(dim=128, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32)),
+    "swin-cifar": SwinConfig(image_size=(32, 32), patch_size=2, depths=(2, 2, 18, 2), window=4, num_classes=100),
     "vit-digits": _DIGITS,
     "test-vit": _MINI,
     "test-deit": _distilled(_MINI),
