@@ -82,10 +82,11 @@ def test_bytes_are_the_codes_of_the_simulation(bits: int, scale: float, zero: in
     ],
     ids=["bytes", "far zero", "real zero", "a step a channel", "twin", "twin probabilities", "log", "wide log"],
 )
-def test_values_on_every_grid(grid: Grid) -> None:
+@pytest.mark.parametrize("packed", [True, False], ids=["onnxruntime", "openvino"])
+def test_values_on_every_grid(grid: Grid, packed: bool) -> None:
     signed = not isinstance(grid, LogSqrt2Grid) and not (isinstance(grid, TwinGrid) and not grid.signed)
     x = torch.randn(40, 5) if signed else torch.cat([torch.rand(38, 5) ** 4, torch.zeros(1, 5), torch.ones(1, 5)])
-    found = run_written(lambda graph, name: write_rounded(graph, name, grid), x)
+    found = run_written(lambda graph, name: write_rounded(graph, name, grid), x, packed)
     assert np.allclose(found, grid(x).numpy(), rtol=1e-5, atol=1e-7)
 
 

@@ -25,6 +25,7 @@ from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import PAIR_SUM, SIGNED
 
 BYTE = 255
+FAR = 1000.0  # steps, of which a fifth is too far for the exponential to be more than 0
 
 Columns = Callable[[str], str]  # all channels to some of them
 
@@ -191,11 +192,20 @@ def write_powers(graph: GraphWriter, logarithm: str, grid: LogSqrt2Grid) -> str:
 
     A code is the number of steps of ln(2) / 2 below ln(scale). As a byte it is counted down from 255, whose ends do
     what clipping would do. ThresholdedRelu cuts half a step below the smallest power that is kept.
+
+    OpenVINO makes one operator of what takes one number after the other, and of bytes and comparisons it does not. So
+    there, codes are floats; and what is below the smallest power is sent so far down that its exponential is 0.
     """
-    step, top = graph.constant(np.float32(math.log(2) / 2)), graph.constant(np.uint8(BYTE))
+    size = math.log(2) / 2
     below = graph.node("Sub", logarithm, *graph.floats(math.log(float(grid.scale))))
-    steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
-    return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
+    if graph.packed:
+        step, top = graph.constant(np.float32(size)), graph.constant(np.uint8(BYTE))
+        steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
+        return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
+    above, factor = graph.floats(grid.none - 0.5), graph.floats(1 / size)
+    steps = graph.node("Clip", graph.node("Round", graph.node("Mul", below, *factor)), *graph.floats(-FAR, 0))
+    cut = graph.node("LeakyRelu", graph.node("Add", steps, *above), alpha=FAR)
+    return graph.node("Exp", graph.node("Mul", graph.node("Sub", cut, *above), *graph.floats(size)))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
