@@ -19,9 +19,9 @@ def run_graph(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> list[
     return found
 
 
-def run_written(write: Callable[[GraphWriter, str], str], x: Tensor) -> np.ndarray:
+def run_written(write: Callable[[GraphWriter, str], str], x: Tensor, packed: bool = True) -> np.ndarray:
     """What a piece of a graph makes of x, whatever its type, as float32."""
-    graph = GraphWriter()
+    graph = GraphWriter(packed)
     name = graph.add_input("x", ["batch", *x.shape[1:]])
     y = graph.node("Cast", write(graph, name), to=FLOAT)
     graph.add_output("y", y, ["batch", *x.shape[1:]])

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid
 from maqee.quant.packing import packed_length
-from maqee.runtime.export.coded_operands import ByteRange, byte_range, write_codes, write_rounded
+from maqee.runtime.export.coded_operands import (
+    ByteRange,
+    byte_range,
+    pair_fits_signed,
+    write_codes,
+    write_rounded,
+    write_values,
+)
 from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import (
     JoinedWeights,
@@ -51,8 +58,14 @@ def test_bytes_are_the_codes_of_the_simulation(bits: int, scale: float, zero: in
     if place is None:
         assert bits == 8 or zero < 0
         return
-    codes = run_written(lambda graph, name: write_codes(graph, name, place).codes, x)
-    assert np.array_equal(codes - place.zero, (grid.codes(x) - grid.zero).numpy())
+    wanted = (grid.codes(x) - grid.zero).numpy()
+    for packed in (True, False):
+        codes = run_written(lambda graph, name: write_codes(graph, name, place).codes, x, packed)
+        assert np.array_equal(codes - place.zero, wanted)
+    if place.fits_signed:
+        assert np.array_equal(
+            run_written(lambda graph, name: write_codes(graph, name, place, signed=True).codes, x, packed=False), wanted
+        )
 
 
 @pytest.mark.parametrize(
@@ -69,10 +82,11 @@ def test_bytes_are_the_codes_of_the_simulation(bits: int, scale: float, zero: in
     ],
     ids=["bytes", "far zero", "real zero", "a step a channel", "twin", "twin probabilities", "log", "wide log"],
 )
-def test_values_on_every_grid(grid: Grid) -> None:
+@pytest.mark.parametrize("packed", [True, False], ids=["onnxruntime", "openvino"])
+def test_values_on_every_grid(grid: Grid, packed: bool) -> None:
     signed = not isinstance(grid, LogSqrt2Grid) and not (isinstance(grid, TwinGrid) and not grid.signed)
     x = torch.randn(40, 5) if signed else torch.cat([torch.rand(38, 5) ** 4, torch.zeros(1, 5), torch.ones(1, 5)])
-    found = run_written(lambda graph, name: write_rounded(graph, name, grid), x)
+    found = run_written(lambda graph, name: write_rounded(graph, name, grid), x, packed)
     assert np.allclose(found, grid(x).numpy(), rtol=1e-5, atol=1e-7)
 
 
@@ -128,6 +142,45 @@ def test_two_groups_are_joined(bits: int, columns: int, seed: int) -> None:
         graph.add_output("far", write_joined_weights(graph, joined, 255), [9, columns])
         for found in run_graph(graph.model("test"), {"x": np.zeros((1, 9), np.float32)}):
             assert np.allclose(found, wanted, rtol=1e-6)
+
+
+def test_two_activations_as_bytes_of_which_0_means_0() -> None:
+    """Two products of a byte with 128 added to it and another one must stay below 2^15."""
+    assert pair_fits_signed(ByteRange(0.1, 7, -7, 8), ByteRange(0.1, 0, 0, 15))
+    assert pair_fits_signed(ByteRange(0.1, 32, -32, 31), ByteRange(0.1, 20, -20, 103))  # 2 * 159 * 103 = 32754
+    assert not pair_fits_signed(ByteRange(0.1, 32, -32, 31), ByteRange(0.1, 104, -104, 20))
+    assert pair_fits_signed(ByteRange(0.1, 0, 0, 255), ByteRange(0.1, 32, -32, 31))  # unsigned: nothing is added
+    assert not pair_fits_signed(ByteRange(0.1, 0, 0, 255), ByteRange(0.1, 65, -65, 3))
+    assert not pair_fits_signed(ByteRange(0.1, 0, 0, 15), ByteRange(0.1, 100, -100, 155))
+    assert not pair_fits_signed(ByteRange(0.1, 100, -100, 155), ByteRange(0.1, 0, 0, 15))
+
+
+def test_openvino_moves_what_is_rounded_already() -> None:
+    graph = GraphWriter(packed=False)
+    x = graph.add_input("x", ["batch", 6])
+    moved = graph.node("Transpose", graph.node("Reshape", x, graph.integers(-1, 2, 3)), perm=[0, 2, 1])
+    graph.add_output("y", write_values(graph, write_codes(graph, moved, ByteRange(1.0, 3, -3, 12))), ["batch", 3, 2])
+    model = graph.model("test")
+    assert [node.op_type for node in model.graph.node] == [
+        "Clip",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Reshape",
+        "Transpose",
+        "Identity",
+    ]
+    (found,) = run_graph(model, {"x": np.array([[-4.0, 0.2, 1.6, 3, 11, 99]], np.float32)})
+    assert found.tolist() == [[[-3, 3], [0, 11], [2, 12]]]
+
+
+def test_what_no_output_needs_is_not_written() -> None:
+    graph = GraphWriter()
+    x = graph.add_input("x", ["batch", 2])
+    graph.node("Add", x, *graph.floats(3))
+    graph.add_output("y", graph.node("Mul", x, *graph.floats(2)), ["batch", 2])
+    found = graph.model("test").graph
+    assert [node.op_type for node in found.node] == ["Mul", "Identity"]
+    assert len(found.initializer) == 1
 
 
 @pytest.mark.parametrize(

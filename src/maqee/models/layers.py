@@ -44,11 +44,10 @@ class Attention(nn.Module):
 
     def mix(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """All but the projection at the end, (batch, tokens, dim) to the same shape."""
-        batch, tokens, dim = x.shape
-        qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each (batch, heads, tokens, head width)
+        parts = self.qkv(x).chunk(3, dim=-1)  # each (batch, tokens, dim)
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)  # (batch, heads, tokens, .)
         mixed: Tensor = self.attend(q, k, v, bias)
-        return mixed.transpose(1, 2).reshape(batch, tokens, dim)
+        return mixed.transpose(1, 2).reshape(x.shape)
 
     def macs(self, tokens: int, keys: int | None = None) -> dict[str, int]:
         """Of each layer, for `tokens` rows that each see `keys` others (all of them unless windowed)."""

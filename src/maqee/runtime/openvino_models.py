@@ -34,8 +34,12 @@ def compile_graph(graph: openvino.Model) -> Run:
     request = compiled.create_infer_request()
 
     def run(inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        found = request.infer(list(inputs), share_inputs=True)
-        return [np.array(found[port]) for port in compiled.outputs]  # its own memory is used again
+        arrays = [np.ascontiguousarray(array) for array in inputs]  # alive for as long as it reads them
+        for place, array in enumerate(arrays):  # in half the time that it takes to hand them to `infer`
+            request.set_input_tensor(place, openvino.Tensor(array, shared_memory=True))
+        request.infer()
+        # Copies: its own memory is used again.
+        return [np.array(request.get_output_tensor(place).data) for place in range(len(compiled.outputs))]
 
     return run
 

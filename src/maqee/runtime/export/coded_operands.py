@@ -3,22 +3,31 @@
 A uniform grid with one step is a QuantizeLinear. Its codes are bytes, of which a grid of a bits uses 2^a values: a Clip
 behind it sees to that, on bytes, which are a quarter of what it would read in front. Codes that lie outside become the
 outermost ones, as in the simulation. The Clip is in front and reads floats behind a product, because ONNX Runtime would
-make one operator of a product and a QuantizeLinear that meet, which rounds differently where two codes are nearly tied;
-and in graphs for OpenVINO, which are not packed: it runs attention as one operator only then.
+make one operator of a product and a QuantizeLinear that meet, which rounds differently where two codes are nearly tied.
+
+OpenVINO, whose graphs are not packed, wants it otherwise: the Clip always in front; numbers rounded before they are
+moved about, right behind the product that made them, which then puts out bytes; and two activations are multiplied on
+bytes only where the byte 0 means 0. Then it runs all of attention as one operator on bytes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 import torch
 
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid
 from maqee.runtime.export.graph_writer import GraphWriter
+from maqee.runtime.export.stored_weights import PAIR_SUM, SIGNED
 
 BYTE = 255
+FAR = 1000.0  # steps, of which a fifth is too far for the exponential to be more than 0
+
+Columns = Callable[[str], str]  # all channels to some of them
 
 
 class ByteRange(NamedTuple):
@@ -41,14 +50,31 @@ class ByteRange(NamedTuple):
         """The largest byte that occurs."""
         return self.high + self.zero
 
+    @property
+    def fits_signed(self) -> bool:
+        """Whether signed bytes hold it with 0 for 0."""
+        return self.low >= -SIGNED and self.high <= SIGNED
+
+    @property
+    def fills_byte(self) -> bool:
+        """Whether it has the ends of a byte, so that nothing is to be clipped."""
+        return self.high - self.low == BYTE
+
 
 class Coded(NamedTuple):
-    """Bytes in a graph, and what they stand for: value = (byte - zero) * scale."""
+    """Bytes in a graph, and what they stand for.
+
+    Attributes:
+        codes: their name.
+        scale: value = (byte - zero) * scale.
+        zero: likewise.
+        moves: what is still to be done with them, to have them where they are needed.
+    """
 
     codes: str
     scale: float
-    zero: int
-    largest: int
+    zero: np.uint8 | np.int8
+    moves: Sequence[onnx.NodeProto] = ()
 
 
 def byte_range(grid: Grid) -> ByteRange | None:
@@ -72,26 +98,57 @@ def byte_ranges(grid: Grid) -> list[ByteRange] | None:
     return None if found is None else [found]
 
 
-def write_codes(graph: GraphWriter, x: str, place: ByteRange) -> Coded:
-    """Round to bytes."""
-    step = graph.constant(np.float32(place.scale))
-    zero = graph.constant(np.uint8(place.zero))
-    smallest = place.low + place.zero
-    if smallest == 0 and place.largest == BYTE:  # a byte has the same ends
-        codes = graph.node("QuantizeLinear", x, step, zero)
-    elif not graph.packed or graph.is_product(x):
-        ends = (graph.constant(np.float32(place.scale) * np.float32(end)) for end in (place.low, place.high))
-        codes = graph.node("QuantizeLinear", graph.node("Clip", x, *ends), step, zero)
+def pair_fits_signed(left: ByteRange, right: ByteRange) -> bool:
+    """Whether two activations can be multiplied as bytes of which 0 means 0, on every processor.
+
+    The left one may be unsigned where its smallest number is 0. Signed, it is multiplied with 128 added to it; and
+    processors without VNNI add two products in 16 bits.
+    """
+    largest = left.high if left.zero == 0 else left.high + SIGNED + 1
+    fits = right.fits_signed and (left.zero == 0 or left.fits_signed)
+    return fits and 2 * largest * max(-right.low, right.high) <= PAIR_SUM
+
+
+def write_codes(graph: GraphWriter, x: str, place: ByteRange, signed: bool = False) -> Coded:
+    """Round to bytes.
+
+    Args:
+        graph: to write to.
+        x: numbers.
+        place: their grid.
+        signed: for OpenVINO, let the byte 0 mean 0; the grid must allow it.
+    """
+    step, zero = graph.constant(np.float32(place.scale)), np.uint8(place.zero)
+    source, moves = graph.moved_from(x)
+    if not graph.packed:
+        chosen = np.int8(0) if signed and place.zero else zero
+        codes = graph.node("QuantizeLinear", _clipped(graph, source, place), step, graph.constant(chosen))
+        return Coded(codes, place.scale, chosen, moves)
+    if place.fills_byte or graph.made_by(source, "MatMul"):
+        codes = graph.node("QuantizeLinear", _clipped(graph, x, place), step, graph.constant(zero))
     else:
-        ends = (graph.constant(np.uint8(end)) for end in (smallest, place.largest))
-        codes = graph.node("Clip", graph.node("QuantizeLinear", x, step, zero), *ends)
-    return Coded(codes, place.scale, place.zero, place.largest)
+        ends = (graph.constant(np.uint8(end + place.zero)) for end in (place.low, place.high))
+        codes = graph.node("Clip", graph.node("QuantizeLinear", x, step, graph.constant(zero)), *ends)
+    return Coded(codes, place.scale, zero)
 
 
-def write_values(graph: GraphWriter, coded: Coded, factor: float = 1.0) -> str:
-    """What codes stand for, times a factor."""
-    scale = np.float32(coded.scale) * np.float32(factor)
-    return graph.node("DequantizeLinear", coded.codes, graph.constant(scale), graph.constant(np.uint8(coded.zero)))
+def _clipped(graph: GraphWriter, x: str, place: ByteRange) -> str:
+    """Numbers within the ends of a grid."""
+    if place.fills_byte:
+        return x
+    ends = (graph.constant(np.float32(place.scale) * np.float32(end)) for end in (place.low, place.high))
+    return graph.node("Clip", x, *ends)
+
+
+def write_values(graph: GraphWriter, coded: Coded, factor: float = 1.0, columns: Columns = lambda x: x) -> str:
+    """What codes stand for, times a factor, where they are needed; or some columns of it.
+
+    ONNX Runtime looks for bytes in front of a product, OpenVINO for those that become numbers again at once.
+    """
+    scale, zero = graph.constant(np.float32(coded.scale) * np.float32(factor)), graph.constant(coded.zero)
+    if graph.packed:
+        return graph.node("DequantizeLinear", columns(coded.codes), scale, zero)
+    return columns(graph.move(graph.node("DequantizeLinear", coded.codes, scale, zero), coded.moves))
 
 
 def write_rounded(graph: GraphWriter, x: str, grid: Grid) -> str:
@@ -135,11 +192,20 @@ def write_powers(graph: GraphWriter, logarithm: str, grid: LogSqrt2Grid) -> str:
 
     A code is the number of steps of ln(2) / 2 below ln(scale). As a byte it is counted down from 255, whose ends do
     what clipping would do. ThresholdedRelu cuts half a step below the smallest power that is kept.
+
+    OpenVINO makes one operator of what takes one number after the other, and of bytes and comparisons it does not. So
+    there, codes are floats; and what is below the smallest power is sent so far down that its exponential is 0.
     """
-    step, top = graph.constant(np.float32(math.log(2) / 2)), graph.constant(np.uint8(BYTE))
+    size = math.log(2) / 2
     below = graph.node("Sub", logarithm, *graph.floats(math.log(float(grid.scale))))
-    steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
-    return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
+    if graph.packed:
+        step, top = graph.constant(np.float32(size)), graph.constant(np.uint8(BYTE))
+        steps = graph.node("DequantizeLinear", graph.node("QuantizeLinear", below, step, top), step, top)
+        return graph.node("ThresholdedRelu", graph.node("Exp", steps), alpha=2.0 ** -((grid.none - 0.5) / 2))
+    above, factor = graph.floats(grid.none - 0.5), graph.floats(1 / size)
+    steps = graph.node("Clip", graph.node("Round", graph.node("Mul", below, *factor)), *graph.floats(-FAR, 0))
+    cut = graph.node("LeakyRelu", graph.node("Add", steps, *above), alpha=FAR)
+    return graph.node("Exp", graph.node("Mul", graph.node("Sub", cut, *above), *graph.floats(size)))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

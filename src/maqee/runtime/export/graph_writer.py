@@ -24,8 +24,8 @@ class GraphWriter:
     """Collects nodes and constants, and puts them together at the end.
 
     Args:
-        packed: store weights with no more bits than their codes have; else in bytes, for engines that do not put them
-            together rightly.
+        packed: store weights with no more bits than their codes have, and write what ONNX Runtime runs best; else in
+            bytes, and what OpenVINO runs best, which does not put packed weights together rightly.
     """
 
     def __init__(self, packed: bool = True) -> None:
@@ -47,12 +47,24 @@ class GraphWriter:
         self.makers |= dict.fromkeys(outputs, self.nodes[-1])
         return outputs
 
-    def is_product(self, value: str) -> bool:
-        """Whether a value comes straight from a MatMul, moved about at most."""
-        maker = self.makers.get(value)
-        while maker is not None and maker.op_type in ("Reshape", "Transpose"):
-            maker = self.makers.get(maker.input[0])
-        return maker is not None and maker.op_type == "MatMul"
+    def made_by(self, value: str, *ops: str) -> bool:
+        """Whether a value is what such a node puts out."""
+        return value in self.makers and self.makers[value].op_type in ops
+
+    def moved_from(self, value: str) -> tuple[str, list[onnx.NodeProto]]:
+        """Where the numbers of a value were computed, and the nodes that have moved them about since, in order."""
+        moves: list[onnx.NodeProto] = []
+        while self.made_by(value, "Reshape", "Transpose"):
+            moves.insert(0, self.makers[value])
+            value = moves[0].input[0]
+        return value, moves
+
+    def move(self, value: str, moves: Sequence[onnx.NodeProto]) -> str:
+        """Move other numbers in the same way."""
+        for node in moves:
+            attributes = {found.name: helper.get_attribute_value(found) for found in node.attribute}
+            value = self.node(node.op_type, value, *node.input[1:], **attributes)
+        return value
 
     def constant(self, values: ArrayLike) -> str:
         """Numbers that are part of the file; equal ones are stored once. The type is the array's."""
@@ -86,8 +98,15 @@ class GraphWriter:
         self.outputs.append(helper.make_tensor_value_info(name, FLOAT, list(shape)))
 
     def model(self, name: str) -> onnx.ModelProto:
-        """The whole file."""
-        graph = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.constants.values()))
+        """The whole file, without what no output needs."""
+        nodes: list[onnx.NodeProto] = []
+        needed = {found.name for found in self.outputs}
+        for node in reversed(self.nodes):
+            if needed & set(node.output):
+                nodes.insert(0, node)
+                needed |= set(node.input)
+        constants = [tensor for tensor in self.constants.values() if tensor.name in needed]
+        graph = helper.make_graph(nodes, name, self.inputs, self.outputs, constants)
         opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name=PRODUCER)
 

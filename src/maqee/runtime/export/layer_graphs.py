@@ -3,13 +3,13 @@
 Where both operands are bytes, the product is a MatMul between two DequantizeLinear, which engines make from the bytes
 with 32-bit sums. A grid of two regions is two such products, and so are weights of two groups whose steps have no
 common one. Convolutions with a kernel larger than their stride multiply whole numbers in floating point, which is
-exact; whatever has no bytes multiplies the numbers that the codes stand for.
+exact, or bytes on OpenVINO; whatever has no bytes multiplies the numbers that the codes stand for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from torch import nn
@@ -21,8 +21,10 @@ from maqee.quant.common_steps import join_groups
 from maqee.quant.grids import Grid, LogSqrt2Grid
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.export.coded_operands import (
+    Columns,
     byte_range,
     byte_ranges,
+    pair_fits_signed,
     write_codes,
     write_powers,
     write_rounded,
@@ -32,13 +34,12 @@ from maqee.runtime.export.graph_writer import GraphWriter
 from maqee.runtime.export.stored_weights import (
     JoinedWeights,
     StoredWeights,
+    fits_signed,
     fits_unsigned,
     write_float_weights,
     write_joined_weights,
     write_weights,
 )
-
-Columns = Callable[[str], str]  # all input channels to those of one group
 
 
 def write_layer(graph: GraphWriter, layer: QuantLayer, x: str, shape: Sequence[int], grid: Sequence[int]) -> str:
@@ -56,10 +57,8 @@ def write_layer(graph: GraphWriter, layer: QuantLayer, x: str, shape: Sequence[i
         return _linear(graph, layer, x) if len(shape) > 2 else _single_rows(graph, layer, inner, x)
     assert isinstance(inner, nn.Conv2d)
     if isinstance(inner, TokenDepthwise):
-        picture = graph.node("Transpose", x, perm=[0, 2, 1])
-        picture = graph.node("Reshape", picture, graph.integers(-1, shape[2], *grid))
-        y = _convolution(graph, layer, inner, picture)
-        return graph.node("Transpose", graph.node("Reshape", y, graph.integers(-1, shape[2], shape[1])), perm=[0, 2, 1])
+        y = _convolution(graph, layer, inner, _as_picture(graph, x, grid, shape[2]))
+        return graph.node("Reshape", graph.node("Transpose", y, perm=[0, 2, 3, 1]), graph.integers(-1, *shape[1:]))
     if is_patches(inner, shape):
         return _patches(graph, layer, inner, x, shape)
     return _convolution(graph, layer, inner, x)
@@ -83,8 +82,7 @@ def _linear(graph: GraphWriter, layer: QuantLayer, x: str) -> str:
         products = []
         for coded in [write_codes(graph, x, place) for place in ranges]:
             for weight, columns in groups:
-                chosen = write_values(graph, coded._replace(codes=columns(coded.codes)))
-                products.append(graph.node("MatMul", chosen, weight))
+                products.append(graph.node("MatMul", write_values(graph, coded, columns=columns), weight))
     return _with_bias(graph, products, _bias(layer, state))
 
 
@@ -167,12 +165,17 @@ def _patches(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str, sha
     tiles = graph.node("Reshape", x, graph.integers(-1, channels, rows, down, columns, right))
     tiles = graph.node("Transpose", tiles, perm=[0, 2, 4, 1, 3, 5])
     tiles = graph.node("Reshape", tiles, graph.integers(-1, rows * columns, channels * down * right))
-    y = graph.node("Transpose", _linear(graph, layer, tiles), perm=[0, 2, 1])
-    return graph.node("Reshape", y, graph.integers(-1, conv.out_channels, rows, columns))
+    return _as_picture(graph, _linear(graph, layer, tiles), (rows, columns), conv.out_channels)
+
+
+def _as_picture(graph: GraphWriter, tokens: str, grid: Sequence[int], dim: int) -> str:
+    """(batch, rows * columns, dim) to (batch, dim, rows, columns)."""
+    lines = graph.node("Reshape", tokens, graph.integers(-1, *grid, dim))
+    return graph.node("Transpose", lines, perm=[0, 3, 1, 2])
 
 
 def _convolution(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str) -> str:
-    """Whole numbers in floating point where input and weights have one step each; numbers on their grids elsewhere."""
+    """On bytes, or whole numbers in floating point, where the input has one step; numbers on their grids elsewhere."""
     state, inputs = layer.state(), layer.input
     place = byte_range(inputs.grid) if inputs is not None and state is not None else None
     if place is None or state is None or state.group is not None:
@@ -180,12 +183,15 @@ def _convolution(graph: GraphWriter, layer: QuantLayer, conv: nn.Conv2d, x: str)
         weight = graph.constant(layer.weights()[0].detach().numpy())
         y = _convolve(graph, conv, rounded, weight)
     else:
-        coded = write_codes(graph, x, place)._replace(scale=1.0)
-        whole = state.codes.float() - state.zero[:, :1]  # a few numbers, beside those of linear layers
-        weight = graph.constant(whole.view_as(conv.weight).numpy())
-        y = _convolve(graph, conv, write_values(graph, coded), weight)
-        step = np.float32(place.scale) * state.scale[:, 0].numpy()
-        y = graph.node("Mul", y, graph.constant(step[:, None, None]))
+        coded, step = write_codes(graph, x, place), state.scale[:, 0].numpy()
+        whole = (state.codes.int() - state.zero[:, :1]).view_as(conv.weight).numpy()  # few, beside linear layers
+        if not graph.packed and fits_signed(whole, place.largest):
+            weight = graph.node("DequantizeLinear", graph.constant(whole.astype(np.int8)), graph.constant(step), axis=0)
+            y = _convolve(graph, conv, write_values(graph, coded), weight)
+        else:
+            values = write_values(graph, coded._replace(scale=1.0))
+            y = _convolve(graph, conv, values, graph.constant(whole.astype(np.float32)))
+            y = graph.node("Mul", y, graph.constant((np.float32(place.scale) * step)[:, None, None]))
     bias = _bias(layer, state)
     return y if bias is None else graph.node("Add", y, graph.constant(bias[:, None, None]))
 
@@ -209,21 +215,28 @@ def write_attend(graph: GraphWriter, attend: QuantAttend, q: str, k: str, v: str
 
 def write_scores(graph: GraphWriter, attend: QuantAttend, q: str, k: str, width: int) -> str:
     """The first product, q k^T / sqrt(width)."""
-    grids = _grids(attend)
-    both = _are_bytes(grids, "q", "k")
-    scaled = _operand(graph, q, grids.get("q"), both, factor=1 / math.sqrt(width))
-    return graph.node(
-        "MatMul", scaled, _operand(graph, graph.node("Transpose", k, perm=[0, 1, 3, 2]), grids.get("k"), both)
-    )
+    turned = graph.node("Transpose", k, perm=[0, 1, 3, 2])
+    return _product(graph, attend, {"q": q, "k": turned}, factor=1 / math.sqrt(width))
 
 
 def write_mix(graph: GraphWriter, attend: QuantAttend, p: str, v: str) -> str:
     """The second product, p v."""
-    grids = _grids(attend)
-    grid, both = grids.get("p"), _are_bytes(grids, "p", "v")
+    grid = _grids(attend).get("p")
     if isinstance(grid, LogSqrt2Grid):
         return _mix_powers(graph, attend, graph.node("Log", p), v, grid)
-    return graph.node("MatMul", _operand(graph, p, grid, both), _operand(graph, v, grids.get("v"), both))
+    return _product(graph, attend, {"p": p, "v": v})
+
+
+def _product(graph: GraphWriter, attend: QuantAttend, operands: dict[str, str], factor: float = 1.0) -> str:
+    """A product of two activations, times a factor; from bytes if both have them."""
+    (left, one), (right, other) = operands.items()
+    grids = _grids(attend)
+    places = [byte_range(grids[name]) for name in operands if name in grids]
+    ranges = [place for place in places if place is not None]
+    both = len(ranges) == len(operands)
+    signed = both and pair_fits_signed(*ranges)
+    values = _operand(graph, one, grids.get(left), both, factor, signed)
+    return graph.node("MatMul", values, _operand(graph, other, grids.get(right), both, signed=signed))
 
 
 def _mix_powers(graph: GraphWriter, attend: QuantAttend, logarithm: str, v: str, grid: LogSqrt2Grid) -> str:
@@ -236,14 +249,12 @@ def _grids(attend: QuantAttend) -> dict[str, Grid]:
     return {name: module.grid for name, module in attend.all_grids().items()}
 
 
-def _are_bytes(grids: dict[str, Grid], *names: str) -> bool:
-    return all(name in grids and byte_range(grids[name]) is not None for name in names)
-
-
-def _operand(graph: GraphWriter, x: str, grid: Grid | None, both: bool, factor: float = 1.0) -> str:
+def _operand(
+    graph: GraphWriter, x: str, grid: Grid | None, both: bool, factor: float = 1.0, signed: bool = False
+) -> str:
     """An operand on its grid, times a factor; as bytes behind a DequantizeLinear if both of a product are."""
     place = byte_range(grid) if grid is not None and both else None
     if place is not None:
-        return write_values(graph, write_codes(graph, x, place), factor)
+        return write_values(graph, write_codes(graph, x, place, signed), factor)
     rounded = x if grid is None else write_rounded(graph, x, grid)
     return rounded if factor == 1 else graph.node("Mul", rounded, *graph.floats(factor))

@@ -13,6 +13,7 @@ from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.export.layer_graphs import write_attend, write_layer
 from maqee.runtime.export.operations import Value, axes_of, operations, result_type, typed
+from maqee.runtime.export.split_layers import split_layer
 
 if TYPE_CHECKING:
     from maqee.runtime.export.traced import TracedGraph
@@ -21,12 +22,36 @@ Axes = int | Sequence[int]
 
 
 @operations.register("layer")
-def _layer(c: TracedGraph, node: fx.Node, x: Value, name: str, grid: Sequence[int], *_: Any) -> Value:
-    """A quantized layer, which a mark stands for."""
+def _layer(c: TracedGraph, node: fx.Node, x: Value, name: str, grid: Sequence[int], *_: Any) -> Any:
+    """A quantized layer, which a mark stands for.
+
+    One whose result is cut into pieces at once (queries, keys, values) is a layer a piece for OpenVINO, which then
+    rounds each as it comes out of its product. ONNX Runtime takes longer for three products than for one.
+    """
     layer, source = c.coded[name], node.args[0]
     assert isinstance(layer, QuantLayer)
     assert isinstance(source, fx.Node)
-    return Value(write_layer(c.graph, layer, x.name, c.shape(source), grid))
+    pieces = [layer] if c.graph.packed else split_layer(layer, _pieces(node))
+    written = [Value(write_layer(c.graph, piece, x.name, c.shape(source), grid)) for piece in pieces]
+    return written if len(pieces) > 1 else written[0]
+
+
+def _pieces(node: fx.Node) -> int:
+    """Into how many pieces along its last axis a result is cut, if nothing else is done with it; else 1."""
+    user, *others = node.users
+    if others or user.target is not torch.ops.aten.chunk.default or user.args[2] != -1:
+        return 1
+    count = user.args[1]
+    assert isinstance(count, int)
+    return count
+
+
+@operations.register("chunk")
+def _chunk(c: TracedGraph, node: fx.Node, x: Value | list[Value], count: int, axis: int = 0) -> list[Value]:
+    """Equal pieces, unless they were made as such."""
+    if isinstance(x, list):
+        return x
+    return [Value(name) for name in c.graph.node_with(count, "Split", x.name, axis=axis, num_outputs=count)]
 
 
 @operations.register("attend")

@@ -44,7 +44,21 @@ def _permute(c: TracedGraph, node: fx.Node, x: Value, order: Sequence[int]) -> V
 def _transpose(c: TracedGraph, node: fx.Node, x: Value, one: int, other: int) -> Value:
     order = list(range(len(c.shape(node))))
     order[one], order[other] = order[other], order[one]
+    if order == [0, 2, 1] and (tokens := _behind_picture(c, node.args[0], x.name)) is not None:
+        return Value(c.graph.node("Reshape", tokens, c.graph.integers(*c.shape(node))))
     return Value(c.graph.node("Transpose", x.name, perm=order))
+
+
+def _behind_picture(c: TracedGraph, flat: Any, name: str) -> str | None:
+    """What a picture with flat rows was made from, (batch, rows, columns, dim); None where it was not.
+
+    Patches are projected as tokens, given out as the picture that a convolution makes, and become tokens again.
+    """
+    if not c.graph.made_by(name, "Reshape") or not c.graph.made_by(c.graph.makers[name].input[0], "Transpose"):
+        return None
+    maker, picture = c.graph.makers[c.graph.makers[name].input[0]], c.shape(flat.args[0])
+    turned = list(maker.attribute[0].ints) == [0, 3, 1, 2] and len(picture) == 4
+    return str(maker.input[0]) if turned and c.shape(flat)[1] == picture[1] else None
 
 
 @operations.register("slice")
