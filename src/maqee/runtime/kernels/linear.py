@@ -247,7 +247,11 @@ def _tiles(out: Tensor, outputs: int, config: Config) -> Any:
 
 
 def candidates(weights: StoredWeights) -> list[Config]:
-    """Tiles to choose from. Two groups keep two sums, so that each thread must hold less of them."""
+    """Tiles to choose from. Two groups keep two sums, so that each thread must hold less of them.
+
+    Triton lets a product of bytes end before it begins the next (it keeps two on their way where sums are float32), so
+    that it is for other programs of a multiprocessor to fill the gaps: there are tiles for two, three and four.
+    """
     if weights.groups == 1:
         long = 128 if weights.width % 128 == 0 else 64
         wide = [Config(128, 256, long, warps=8, stages=3, programs=1)] if weights.bias.shape[0] % 256 == 0 else []
@@ -259,7 +263,8 @@ def candidates(weights: StoredWeights) -> list[Config]:
             Config(128, 128, long, warps=8, stages=3, programs=2),
             Config(128, 128, long, warps=8, stages=3, programs=2, flat=True),
             *wide,
-            Config(64, 128, 64, warps=4, stages=3, programs=4, flat=True),  # where endings, not products, take the time
+            Config(64, 128, 64, warps=4, stages=3, programs=4),  # where endings, not products, take the time
+            Config(64, 128, 64, warps=4, stages=3, programs=4, flat=True),
             Config(64, 128, 64, warps=4, stages=4, programs=3, flat=True),
             Config(32, 64, long, warps=4, stages=4, programs=4),
         ]
