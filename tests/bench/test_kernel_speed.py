@@ -88,6 +88,19 @@ def test_every_row_at_every_batch(device: torch.device) -> None:
     assert torch.equal(kernels, full_depth(roads(pair), images[:1]))
 
 
+def test_tokens_in_half(device: torch.device) -> None:
+    pair = pair_of("test-vit", device, exits="mlp")
+    images = noise(pair.quantized.backbone, 1, 0, device)
+    start_kernels(pair.quantized, images, half_tokens=True)
+    timer = GivenTimes()
+    (rows,) = measure(pair, images, (1,), timer, not_compiled)
+    assert [row.name for row in rows.kernels] == ATTENTION + MLP
+    dtypes = [output.dtype for output in timer.outputs if isinstance(output, Tensor)]
+    half, full, plain = torch.float16, torch.float32, torch.bfloat16
+    heads = pair.quantized.num_exits
+    assert dtypes == [half, half, half, plain, full, plain, *([full, plain] * heads)]  # projection, MLP, blocks, all
+
+
 def roads(pair: Pair) -> list[Segment]:
     return [road for road in pair.quantized.segments if isinstance(road, Segment)]
 
@@ -194,6 +207,7 @@ def test_the_table() -> None:
         method="erq",
         bits="W4A4",
         common_steps=True,
+        half_tokens=True,
         seed=3,
         repeats=20,
         device="Some GPU",
@@ -210,8 +224,8 @@ def test_the_table() -> None:
         environment={},
     )
     assert kernel_table(found.to_json()).splitlines() == [
-        "vit-base, random weights, erq W4A4, common steps, seed 3, Some GPU, CUDA graphs, executed; "
-        "compiled bf16 has flash attention",
+        "vit-base, random weights, erq W4A4, common steps, tokens in float16, seed 3, Some GPU, CUDA graphs, "
+        "executed; compiled bf16 has flash attention",
         "batch 256, one block                us      TOPS",
         "norm 1                            25.0          ",
         "qkv                              200.0     890.0",

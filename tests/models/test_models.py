@@ -219,3 +219,19 @@ def test_dropped_paths_keep_the_mean(rate: float) -> None:
     assert torch.equal(kept[:, 0], kept[:, 1])
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - rate)])
     assert float(kept.mean()) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("preset", "read"),
+    [("test-vit", 1), ("test-deit", 2), ("test-dinov2", None), ("test-swin", None), ("test-yolos", 5)],
+)
+def test_the_last_norm_sees_what_is_read(preset: str, read: int | None) -> None:
+    """A norm is by token: those that no classifier looks at need none, and the answer is the same."""
+    model = _random(preset).eval()
+    tokens = torch.randn(2, model.token_shape(model.depth).tokens, model.token_shape(model.depth).dim)
+    seen: list[int] = []
+    with torch.no_grad():
+        expected = model.head(model.norm(tokens))
+        model.norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
+        assert torch.equal(model.finish(tokens), expected)
+    assert seen == [read or tokens.shape[1]]

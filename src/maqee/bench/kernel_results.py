@@ -95,6 +95,7 @@ class KernelComparison(BenchResult):
         method: by which it was quantized; "the run's" for a compressed run.
         bits: of weights and activations; "the plan's" likewise.
         common_steps: whether groups of weights were asked to have a common step; None for a compressed run.
+        half_tokens: whether tokens travelled in float16.
         seed: of weights and images.
         repeats: rounds, in which everything took turns.
         device: name of the GPU.
@@ -111,6 +112,7 @@ class KernelComparison(BenchResult):
     method: str
     bits: str
     common_steps: bool | None
+    half_tokens: bool = False
     seed: int
     repeats: int
     device: str

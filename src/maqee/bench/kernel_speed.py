@@ -51,6 +51,7 @@ def bench_kernels(
     patch: str | None = None,
     classifier: str | None = None,
     common_steps: bool = False,
+    half_tokens: bool = False,
     batch: Sequence[int] = (256,),
     seed: int = 0,
     repeats: int = 20,
@@ -69,6 +70,7 @@ def bench_kernels(
         patch: bits of the patch embedding, such as "8/8"; float when left out.
         classifier: of the classifier, likewise.
         common_steps: let the two groups of weights that "erq" makes have a common step.
+        half_tokens: let tokens travel between kernels in float16.
         batch: numbers of images that go in together.
         seed: of random weights and of the images.
         repeats: timed repetitions.
@@ -95,7 +97,7 @@ def bench_kernels(
         pair = open_pair(str(model), exits, method, settings, seed, target)
         images = noise(pair.quantized.backbone, max(batch), seed, target)
         attention = attention_backend(pair.plain, images[:1])
-        agreement, simulated = start_kernels(pair.quantized, images)
+        agreement, simulated = start_kernels(pair.quantized, images, half_tokens)
         compile = partial(torch.compile, dynamic=False)  # every number of images gets kernels of its own
         rows = measure(pair, images, batch, GraphTimer(repeats), compile)
     return KernelComparison(
@@ -105,6 +107,7 @@ def bench_kernels(
         method="the run's" if pair.planned else method,
         bits="the plan's" if pair.planned else bits,
         common_steps=None if pair.planned else common_steps,
+        half_tokens=half_tokens,
         seed=seed,
         repeats=repeats,
         device=torch.cuda.get_device_name(target),
@@ -123,12 +126,14 @@ def noise(backbone: Backbone, count: int, seed: int, device: torch.device) -> Te
 
 
 @torch.inference_mode()
-def start_kernels(network: EarlyExitModel, images: Tensor) -> tuple[LogitAgreement, tuple[str, ...]]:
+def start_kernels(
+    network: EarlyExitModel, images: Tensor, half_tokens: bool = False
+) -> tuple[LogitAgreement, tuple[str, ...]]:
     """Let a simulated network use kernels: how well the two agree, and which parts are simulated on."""
     from maqee.runtime.kernels.swapping import describe, use_kernels
 
     simulation = torch.cat([network(part) for part in images.split(AT_ONCE)])
-    use_kernels(network)
+    use_kernels(network, half_tokens)
     executed = full_depth(_roads(network), images)
     agreement = LogitAgreement(
         images=len(images),
@@ -235,7 +240,7 @@ def _parts(roads: Sequence[Segment], compiled: _Compiled, images: Tensor, tokens
         seen = dict(backbone.walk(tokens))  # tokens after every block
         for road, plain in zip(roads, compiled.heads, strict=False):
             assert road.head is not None
-            read = [seen[block] for block in (*road.head.reads, road.last)]
+            read = [seen[block].to(dtype) for block in (*road.head.reads, road.last)]
             words = f"head after block {road.last}"
-            parts.append(Part(words, partial(road.head, *read), partial(plain, *(x.to(dtype) for x in read))))
+            parts.append(Part(words, partial(road.predict, seen[road.last], seen), partial(plain, *read)))
     return parts

@@ -40,6 +40,10 @@ def kernels(
             rich_help_panel=QUANTIZATION,
         ),
     ] = False,
+    half_tokens: Annotated[
+        bool,
+        typer.Option("--half-tokens", help="Let tokens travel between kernels in float16.", rich_help_panel=RUNNING),
+    ] = False,
     batch: Annotated[
         str, typer.Option(help="Numbers of images, with commas between them.", rich_help_panel=RUNNING)
     ] = "1,256",
@@ -61,6 +65,7 @@ def kernels(
         patch=patch,
         classifier=classifier,
         common_steps=common_steps,
+        half_tokens=half_tokens,
         batch=parse_integers(batch, "--batch"),
         seed=seed or 0,
         repeats=repeats,

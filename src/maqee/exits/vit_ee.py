@@ -36,7 +36,7 @@ class MlpHead(ExitHead):
 
     def forward(self, *tokens: Tensor) -> Tensor:
         """Tokens (batch, tokens, dim) to logits (batch, classes)."""
-        return self.readout(self.norm(tokens[-1]))
+        return self.readout(self.norm(self.readout.reads(tokens[-1])))
 
     def macs(self) -> int:
         """The classifier."""
@@ -134,7 +134,7 @@ class EncoderHead(ExitHead):
 
     def forward(self, *tokens: Tensor) -> Tensor:
         """Tokens (batch, tokens, dim) to logits (batch, classes)."""
-        return self.readout(self.norm(self.block(tokens[-1])))
+        return self.readout(self.norm(self.readout.reads(self.block(tokens[-1]))))
 
     def macs(self) -> int:
         """One block and the classifier."""

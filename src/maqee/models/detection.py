@@ -55,13 +55,17 @@ class DetectionReadout(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens: (batch, tokens, dim), already normalised; the last `queries` of them are read."""
-        tokens = tokens[:, -self.queries :]
+        tokens = self.reads(tokens)
         if self.classes is None or self.boxes is None:
             return tokens
         logits, places = self.classes(tokens), self.boxes(tokens).float()
         if self.anchors is not None:
             places = places + self.anchors
         return torch.cat([logits.float(), places.sigmoid()], dim=-1)  # half precision would round a box to whole pixels
+
+    def reads(self, tokens: Tensor) -> Tensor:
+        """Of all tokens those that it looks at."""
+        return tokens[:, -self.queries :]
 
     def macs(self) -> int:
         """Both heads for every query."""

@@ -15,6 +15,8 @@ from maqee.parts import attention_macs, linear_macs
 # that were wrong by orders of magnitude in models with attention exit heads, and training collapsed silently.
 ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
+_SPECIAL_TOKENS = {"class": 1, "class+distillation": 2}  # what is read of the sequence; otherwise all of it
+
 
 class Attend(nn.Module):
     """softmax(q k^T / sqrt(d) + bias) v.
@@ -150,6 +152,10 @@ class Readout(nn.Module):
             return both / 2
         logits: Tensor = self.linear(self.pool(tokens))
         return logits
+
+    def reads(self, tokens: Tensor) -> Tensor:
+        """Of all tokens those that it looks at: a norm in front of it, which is by token, need not see the others."""
+        return tokens[:, : _SPECIAL_TOKENS.get(self.kind)]
 
     def pool(self, tokens: Tensor) -> Tensor:
         """What one classifier reads: (batch, dim), or (batch, 2 dim) with "class+mean"."""

@@ -43,25 +43,33 @@ class Embedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, tokens, dim); any size that is a multiple of the patch."""
-        if any(side % self.patch.stride[0] for side in images.shape[2:]):
+        grid = self.grid_of(images)
+        patches = self.patch(images).flatten(2).transpose(1, 2)
+        normed: Tensor = self.norm(self.among_others(patches, grid))
+        return normed
+
+    def grid_of(self, images: Tensor) -> tuple[int, int]:
+        """Rows and columns of patches that images divide into."""
+        side = self.patch.stride[0]
+        if any(length % side for length in images.shape[2:]):
             got = "x".join(map(str, images.shape[2:]))
-            raise MaqeeError(f"Images of {got} do not divide into patches of {self.patch.stride[0]}: resize them.")
-        picture = self.patch(images)  # (batch, dim, rows, columns)
-        patches = picture.flatten(2).transpose(1, 2)
-        prefix = self._for_each_image(images, self.class_token, self.distillation_token)
-        detection = self._for_each_image(images, self.detection_tokens)
-        grid = (int(picture.shape[2]), int(picture.shape[3]))
+            raise MaqeeError(f"Images of {got} do not divide into patches of {side}: resize them.")
+        return int(images.shape[2]) // side, int(images.shape[3]) // side
+
+    def among_others(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Patches (batch, rows * columns, dim) with all other tokens around them, positions added."""
+        prefix = self._for_each_image(patches, self.class_token, self.distillation_token)
+        detection = self._for_each_image(patches, self.detection_tokens)
         position = resize_positions(self.position, self.placed_tokens, self.grid, grid, self.position_resize)
         tokens: Tensor = torch.cat([*prefix, patches, *detection], dim=1) + position
         if self.register_tokens is not None:
             placed, rest = tokens.tensor_split((self.placed_tokens,), dim=1)
-            tokens = torch.cat([placed, *self._for_each_image(images, self.register_tokens), rest], dim=1)
-        normed: Tensor = self.norm(tokens)
-        return normed
+            tokens = torch.cat([placed, *self._for_each_image(patches, self.register_tokens), rest], dim=1)
+        return tokens
 
-    def _for_each_image(self, images: Tensor, *tokens: Tensor | None) -> list[Tensor]:
+    def _for_each_image(self, patches: Tensor, *tokens: Tensor | None) -> list[Tensor]:
         """The tokens that this model has, (batch, n, dim) each."""
-        return [token.expand(images.shape[0], -1, -1) for token in tokens if token is not None]
+        return [token.expand(patches.shape[0], -1, -1) for token in tokens if token is not None]
 
 
 class LayerScale(nn.Module):
@@ -156,9 +164,9 @@ class ViT(Backbone):
         return x + self.mid_position[number - 2]  # (1, tokens, dim)
 
     def finish(self, x: Tensor) -> Tensor:
-        """Final norm and classifier; the norm comes after the mean where `pooled_norm` says so."""
+        """Final norm, of the tokens that are read, and classifier; with `pooled_norm` the norm comes after the mean."""
         if not self.config.pooled_norm:
-            return super().finish(x)
+            return super().finish(self.head.reads(x))
         assert isinstance(self.head, Readout)
         logits: Tensor = self.head.linear(self.norm(self.head.pool(x)))
         return logits

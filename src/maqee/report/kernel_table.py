@@ -8,8 +8,9 @@ from typing import Any
 def kernel_table(result: dict[str, Any]) -> str:
     """The kernels of a block, what they add up to, and how near they come to the simulation."""
     steps = ", common steps" if result["common_steps"] else ""
+    tokens = ", tokens in float16" if result.get("half_tokens") else ""
     lines = [
-        f"{result['model']}, {result['weights']} weights, {result['method']} {result['bits']}{steps}, "
+        f"{result['model']}, {result['weights']} weights, {result['method']} {result['bits']}{steps}{tokens}, "
         f"seed {result['seed']}, {result['device']}, CUDA graphs, executed; "
         f"compiled bf16 has {result['attention']} attention"
     ]

@@ -25,9 +25,11 @@ Engine = Callable[["ReadyModel", torch.device], "ReadyModel"]
 engines: Registry[Engine] = Registry("engine")
 
 
-def use_engine(model: ReadyModel, name: str, device: torch.device) -> ReadyModel:
+def use_engine(model: ReadyModel, name: str, device: torch.device, half_tokens: bool = False) -> ReadyModel:
     """The same model on another engine; its roads are replaced in place."""
-    return replace(engines[name](model, device), engine=name)
+    if half_tokens and name != "triton":
+        raise MaqeeError(f"half_tokens: tokens in float16 are for the engine triton, not for {name}: leave it out.")
+    return replace(engines[name](replace(model, half_tokens=half_tokens), device), engine=name)
 
 
 def require_package(package: str, engine: str, extra: str) -> None:
@@ -65,7 +67,7 @@ def _run_by_kernels(model: ReadyModel, device: torch.device) -> ReadyModel:
 
     check_device(device)
     model.model.to(device)
-    use_kernels(model.model)
+    use_kernels(model.model, model.half_tokens)
     return model
 
 

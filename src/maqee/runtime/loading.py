@@ -26,6 +26,7 @@ def load(
     device: str = "cpu",
     stage: str | None = None,
     engine: str = "torch",
+    half_tokens: bool = False,
 ) -> ReadyModel:
     """Load a compressed model, a trained run or a model folder: `load(folder).predict(images)`.
 
@@ -37,6 +38,8 @@ def load(
         stage: of a trained run, the stage to load; the last one when left out.
         engine: what runs it: "torch" (quantized layers simulated), "reference" (integer codes, slow), "onnxruntime" or
             "openvino" (integer codes on the CPU), "triton" (integer codes on a GPU); see docs/runtime.md.
+        half_tokens: with "triton", let tokens travel between blocks in float16 instead of float32: less to read and
+            write, and a rounding after every branch that the simulation does not have; see docs/kernels.md.
     """
     folder, _ = Path(folder), engines[engine]
     if not folder.is_dir():
@@ -52,7 +55,7 @@ def load(
         model = model.with_policy(policy)
     elif policy is not None:
         model = _follow(model, read_plan(policy))
-    return use_engine(model, engine, pick_device(device))
+    return use_engine(model, engine, pick_device(device), half_tokens)
 
 
 def read_plan(path: str | Path) -> Plan:

@@ -56,6 +56,7 @@ class ReadyModel:
         task_name: what is predicted.
         compression: plan and bits of a compressed model; None for a trained one.
         engine: what runs it; see `maqee.runtime.engines`.
+        half_tokens: whether tokens travel between blocks in float16, which the engine triton can do.
     """
 
     model: EarlyExitModel
@@ -63,6 +64,7 @@ class ReadyModel:
     task_name: str = "classification"
     compression: Compression | None = None
     engine: str = "torch"
+    half_tokens: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -213,6 +215,7 @@ class ReadyModel:
             "bits": None if self.compression is None else self.plan.bits.to_json(),
             "method": None if self.compression is None else self.plan.method,
             "engine": self.engine,
+            "half_tokens": self.half_tokens,
             "finished": self.finished,
             "notes": list(self.notes),
         }

@@ -22,6 +22,8 @@ def ptx(kernel, types, constants, warps):
     places = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs={})
     options = {"num_warps": warps, "num_stages": 3}
+    pointers = [i for i, name in enumerate(names) if signature[name].startswith("*")]
+    source.attrs = {(i,): [["tt.divisibility", 16]] for i in pointers}  # as memory is that torch gives out
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
 """
 LINEAR = """
@@ -34,7 +36,30 @@ types |= {"left": "tensordesc<i8[128,64]>", "weights": "tensordesc<i8[128,64]>",
 flags = ("SMALL", "SHORT", "CORRECTED", "GELU", "CODES", "COMPILED")
 constants = {name: name in flags for name in (*flags, "RESTS", "AFFINE", "STREAM", "OUT_SUMS", "OFFSETS", "FLAT")}
 constants |= dict(SPLIT=128, WIDTH=192, PADDED=128, GRIDS=1, SHARE=128, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64)
+constants |= dict(PATCHES=0, TOKENS=0, FRONT=0)
 assert "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8" in ptx(_linear, types, constants, 8)
+"""
+HALVES = """
+types |= {"out": "*fp16", "stream": "*fp16"}
+constants |= dict(SPLIT=128, WIDTH=128, SHORT=False, GELU=False, CODES=False, STREAM=True)
+assert "cvt.rn.satfinite.f16x2.f32" in ptx(_linear, types, constants, 4)
+types["stream"] = "*fp32"
+assert "cvt.rn.satfinite.f16x2.f32" in ptx(_linear, types, constants | dict(PATCHES=49, TOKENS=50, FRONT=1), 4)
+"""
+# Four numbers at a time, which the interpreter does not care about.
+ROWS = r"""
+import re
+from maqee.runtime.kernels.patch_codes import _code_patches
+from maqee.runtime.kernels.rows import _code_rows
+
+types = {"columns": "*i8", "out": "*i8", "sums": "*i32", "rows": "i32", "offset": "i32"}
+types |= {name: "fp32" for name in ("inverse", "epsilon", "low", "high")}
+shape = dict(SPLIT=768, WIDTH=768, ORDERED=False, SUMS=True, BLOCK_M=1, BLOCK_N=1024)
+constants = shape | dict(CHANNELS=3, HEIGHT=224, ACROSS=14, DOWN=16, RIGHT=16, RUN=16)
+assert re.search(r"ld\.global\S*\.v4", ptx(_code_patches, types, constants, 2))
+for kind, width in (("*fp32", 4), ("*fp16", 2)):  # in words of four bytes
+    found = ptx(_code_rows, types | {"x": kind}, shape | dict(INPUTS=768, NORM=True), 1)
+    assert re.search(rf"ld\.global\S*\.v{width}", found)
 """
 ATTENTION = """
 from maqee.runtime.kernels.attention import _attention
@@ -51,4 +76,4 @@ assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, t
 
 @pytest.mark.process
 def test_compile_to_products_in_tensor_cores(device: object, tmp_path: Path) -> None:
-    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{ATTENTION}")
+    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{HALVES}{ROWS}{ATTENTION}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 
 from maqee.io import read_json
 from maqee.runtime.kernels import tuning
-from maqee.runtime.kernels.tuning import Choices, Config, Launch, cache_folder, tuned
+from maqee.runtime.kernels.tuning import Choices, Config, Launch, cache_folder, kernel_version, tuned
 
 SMALL, LARGE = Config(32, 64, 64, 4, 3, 4), Config(128, 128, 128, 4, 3, 2)
 
@@ -100,3 +102,15 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 )
 def test_registers_of_a_thread(warps: int, programs: int, registers: int | None) -> None:
     assert Config(128, 128, 64, warps, 3, programs).registers == registers
+
+
+def test_other_kernels_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash is that of all sources beside the file, and of what is in them."""
+    here = kernel_version()
+    assert re.fullmatch(r"[0-9a-f]{8}", here)
+    for file in Path(tuning.__file__).parent.glob("*.py"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.setattr(tuning, "__file__", str(tmp_path / "tuning.py"))
+    assert kernel_version() == here
+    (tmp_path / "linear.py").write_text("other")
+    assert kernel_version() != here

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from maqee.runtime.kernels.attention import MOST_TOKENS, CodedAttend
 from maqee.runtime.kernels.fitness import Operands
 from maqee.runtime.kernels.linear import Linear
-from maqee.runtime.kernels.passing import Coded, Target
+from maqee.runtime.kernels.passing import Coded, Target, in_half
+from maqee.runtime.kernels.patch_codes import PatchCoder
 from maqee.runtime.kernels.rows import RowCoder
 from maqee.runtime.kernels.stored import StoredWeights
 
@@ -27,18 +28,21 @@ class KernelLinear(nn.Module):
 
 
 class KernelPatches(nn.Module):
-    """The patch embedding: patches cut out, then a linear layer."""
+    """A patch embedding on its own: a linear layer on patches."""
 
     def __init__(self, weights: StoredWeights, conv: nn.Conv2d) -> None:
         super().__init__()
-        self.kernel_size, self.stride, self.linear = conv.kernel_size, conv.stride, KernelLinear(weights)
+        down, right = conv.kernel_size
+        self.kernel_size, self.stride = (down, right), conv.stride
+        self.code, self.multiply = PatchCoder(weights, (down, right)), Linear(weights)
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, channels, height, width) to (batch, dim, rows, columns)."""
+        y = self.multiply(self.code(images))
+        assert isinstance(y, Tensor)
         down, right = self.kernel_size
-        cut = images.unflatten(3, (-1, right)).unflatten(2, (-1, down))  # (batch, channels, rows, down, columns, right)
-        patches = cut.permute(0, 2, 4, 1, 3, 5).flatten(3)  # (batch, rows, columns, inputs)
-        return self.linear(patches).permute(0, 3, 1, 2)
+        grid = images.shape[2] // down, images.shape[3] // right
+        return y.view(images.shape[0], *grid, -1).permute(0, 3, 1, 2)
 
 
 class KernelAttention(nn.Module):
@@ -52,6 +56,7 @@ class KernelAttention(nn.Module):
         norm: a LayerNorm in front of it that is done with it.
         adds: whether its result is added to what comes in.
         plain: does the same without this kernel, for more tokens than it has room for.
+        half_tokens: whether what it reads, and is added to, is float16.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class KernelAttention(nn.Module):
         norm: nn.LayerNorm | None,
         adds: bool,
         plain: nn.Module,
+        half_tokens: bool = False,
     ) -> None:
         super().__init__()
         grids = [operands.q, operands.k, operands.v]
@@ -70,12 +76,13 @@ class KernelAttention(nn.Module):
         self.qkv = Linear(qkv, Target.plain(grids, qkv.outputs))
         self.attend = CodedAttend(grids, operands.p, heads, qkv.outputs // 3 // heads, Target.input_of(proj))
         self.proj, self.adds, self.plain = Linear(proj), adds, plain
+        self.half_tokens = half_tokens
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x: (batch, tokens, dim)."""
         if x.shape[1] > MOST_TOKENS or bias is not None:
             return self.plain(x) if bias is None else self.plain(x, bias)
-        x = x.contiguous()
+        x = (in_half(x) if self.half_tokens else x).contiguous()
         mixed = self.attend(expect_codes(self.qkv(self.code(x))), x.shape[0])
         y = self.proj(expect_codes(mixed), x.view(-1, x.shape[-1]) if self.adds else None)
         assert isinstance(y, Tensor)
@@ -85,14 +92,15 @@ class KernelAttention(nn.Module):
 class KernelMlp(nn.Module):
     """x + fc2(gelu(fc1(norm(x)))): three kernels, the GELU in the second one."""
 
-    def __init__(self, norm: nn.LayerNorm, fc1: StoredWeights, fc2: StoredWeights) -> None:
+    def __init__(self, norm: nn.LayerNorm, fc1: StoredWeights, fc2: StoredWeights, half_tokens: bool = False) -> None:
         super().__init__()
+        self.half_tokens = half_tokens
         self.code = RowCoder(fc1, norm)
         self.fc1, self.fc2 = Linear(fc1, Target.input_of(fc2), gelu=True), Linear(fc2)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, tokens, dim)."""
-        x = x.contiguous()
+        x = (in_half(x) if self.half_tokens else x).contiguous()
         y = self.fc2(expect_codes(self.fc1(self.code(x))), x.view(-1, x.shape[-1]))
         assert isinstance(y, Tensor)
         return y.view_as(x)
@@ -108,6 +116,31 @@ class Added(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, tokens, dim)."""
         return x + self.branch(self.norm(x))
+
+
+class InFloat(nn.Module):
+    """A part that computes in float32, of tokens in whatever they travel in."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, tokens, dim)."""
+        y: Tensor = self.part(x.float())
+        return y
+
+
+class BetweenHalves(nn.Module):
+    """A part that computes in float32, between tokens in float16."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, tokens, dim)."""
+        return in_half(self.part(x.float()))
 
 
 def expect_codes(result: Tensor | Coded) -> Coded:

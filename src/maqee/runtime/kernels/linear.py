@@ -1,7 +1,8 @@
 """A linear layer on codes: int8 products, int32 sums; scales, bias and what follows in the same kernel.
 
-What follows is one of: nothing (float); the stream is added to; codes of the next operand; GELU and codes. A grid of
-programs stays on the GPU and takes tile after tile, so that one program's ending overlaps with another one's products.
+What follows is one of: nothing (float); the stream is added to; positions are added to patches, which go to their
+places among the tokens; codes of the next operand; GELU and codes. A grid of programs stays on the GPU and takes tile
+after tile, so that one program's ending overlaps with another one's products.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from maqee.runtime.kernels.passing import Affine, Coded, Target
+from maqee.runtime.kernels.passing import Affine, Coded, Places, Target
 from maqee.runtime.kernels.rounding import (
     FLOAT_BITS,
     nearest_step,
     normal_share,
     saturated,
     start_of_sums,
+    store_rounded,
     sums_to_float,
 )
 from maqee.runtime.kernels.stored import StoredWeights
@@ -65,7 +67,7 @@ def _linear(  # type: ignore[no-untyped-def]
     SPLIT: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, GRIDS: tl.constexpr, SHARE: tl.constexpr,
     SMALL: tl.constexpr, SHORT: tl.constexpr, CORRECTED: tl.constexpr, RESTS: tl.constexpr,
     GELU: tl.constexpr, AFFINE: tl.constexpr, CODES: tl.constexpr, STREAM: tl.constexpr, OUT_SUMS: tl.constexpr,
-    OFFSETS: tl.constexpr, COMPILED: tl.constexpr,
+    OFFSETS: tl.constexpr, PATCHES: tl.constexpr, TOKENS: tl.constexpr, FRONT: tl.constexpr, COMPILED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     tiles_n = tl.cdiv(outputs, BLOCK_N)
@@ -114,17 +116,22 @@ def _linear(  # type: ignore[no-untyped-def]
         else:
             y = y * factors + summands
             half: tl.constexpr = BLOCK_N // 2
-            start = first_m.to(tl.int64) * out_width + first_n
-            place = tl.arange(0, BLOCK_M)[:, None] * out_width + tl.arange(0, half)[None, :]
+            if PATCHES:  # rows go behind an image's special tokens, each with its position
+                token = FRONT + m % PATCHES
+                start = token[:, None] * out_width + first_n + tl.arange(0, half)[None, :]
+                place = start + (m // PATCHES).to(tl.int64)[:, None] * (TOKENS * out_width)
+            else:
+                start = first_m.to(tl.int64) * out_width + first_n
+                start += tl.arange(0, BLOCK_M)[:, None] * out_width + tl.arange(0, half)[None, :]
+                place = start
             column = first_n + tl.arange(0, half)
             parts = _halves(y, BLOCK_M, BLOCK_N)  # one after the other: both with the stream do not fit into registers
             for side in tl.static_range(2):
                 inside = (m < rows)[:, None] & (column + side * half < outputs)[None, :]
-                here = start + side * half + place
                 part = parts[side]
                 if STREAM:
-                    part += tl.load(stream + here, mask=inside, other=0.0).to(tl.float32)
-                tl.store(out + here, part.to(out.dtype.element_ty), mask=inside)
+                    part += tl.load(stream + (start + side * half), mask=inside, other=0.0).to(tl.float32)
+                store_rounded(out + (place + side * half), part, inside, COMPILED)
 
 
 class Linear:
@@ -162,17 +169,34 @@ class Linear:
         )
 
     def __call__(self, coded: Coded, stream: Tensor | None = None) -> Tensor | Coded:
-        """Codes of rows to float (rows, outputs), to the stream plus that, or to codes."""
+        """Codes of rows to float (rows, outputs), to the stream plus that (in the stream's type), or to codes."""
+        rows, like = coded.codes.shape[0], coded.codes
+        if self.target is None:
+            dtype = torch.float32 if stream is None else stream.dtype
+            out = like.new_empty(rows, self.weights.outputs, dtype=dtype)
+            self._run(coded, out, None, stream, "float" if stream is None else "stream")
+            return out
+        codes = like.new_empty(rows, self.target.width)
+        sums = like.new_empty(1, rows, dtype=torch.int32) if self.target.sums else None
+        self._run(coded, codes, sums, None, "codes")
+        return Coded(codes, sums)
+
+    def place(self, coded: Coded, places: Places, tokens: Tensor) -> None:
+        """Codes of all patches to their places among the tokens (images, tokens, dim), with their positions added."""
+        self._run(coded, tokens, None, places.table, "places", places)
+
+    def _run(
+        self,
+        coded: Coded,
+        out: Tensor,
+        sums: Tensor | None,
+        added: Tensor | None,
+        ending: str,
+        places: Places | None = None,
+    ) -> None:
+        """Fill `out`, and `sums` where there are any; `added` is the stream, or a table of positions."""
         weights, target = self.weights, self.target
         rows, device = coded.codes.shape[0], coded.codes.device
-        sums: Tensor | None = None
-        if target is None:
-            out = torch.empty(
-                rows, weights.outputs, device=device, dtype=torch.float32 if stream is None else stream.dtype
-            )
-        else:
-            out = torch.empty(rows, target.width, device=device, dtype=torch.int8)
-            sums = torch.empty(1, rows, device=device, dtype=torch.int32) if target.sums else None
         low, levels, offset = self.tables
         # What is None is not read; the kernel still wants an address.
         tables = (
@@ -193,25 +217,26 @@ class Linear:
             _linear[(min(tiles, processors(device) * config.programs),)](
                 TensorDescriptor.from_tensor(coded.codes, [config.block_m, config.block_k]),
                 TensorDescriptor.from_tensor(weights.codes, [config.block_n, config.block_k]),
-                out if target is None else _tiles(out, weights.outputs, config), out if stream is None else stream,
+                out if target is None else _tiles(out, weights.outputs, config), out if added is None else added,
                 weights.scale, weights.bias, *(offset if table is None else table for table in tables), rows,
-                weights.outputs, out.shape[1], self.step, math.log2(self.step), self.zero_share,
+                weights.outputs, out.shape[-1], self.step, math.log2(self.step), self.zero_share,
                 SPLIT=weights.split, WIDTH=weights.width, PADDED=weights.bias.shape[0], GRIDS=len(low),
                 SHARE=weights.outputs // len(low), SMALL=weights.small, SHORT=weights.short,
                 CORRECTED=weights.corrected, RESTS=weights.rests is not None, GELU=self.gelu,
-                AFFINE=self.affine is not None, CODES=target is not None, STREAM=stream is not None,
-                OUT_SUMS=sums is not None, OFFSETS=self.offsets, COMPILED=device.type != "cpu",
+                AFFINE=self.affine is not None, CODES=target is not None, STREAM=added is not None,
+                OUT_SUMS=sums is not None, OFFSETS=self.offsets,
+                PATCHES=places.patches if places else 0, TOKENS=len(places.table) if places else 0,
+                FRONT=places.front if places else 0, COMPILED=device.type != "cpu",
                 BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, FLAT=config.flat,
                 num_warps=config.warps, num_stages=config.stages, maxnreg=config.registers,
             )  # fmt: skip
 
-        tuned(self._key(stream), candidates(weights), launch, device, rows)
-        return out if target is None else Coded(out, sums)
+        kind = f"half {ending}" if out.dtype == torch.float16 else ending
+        tuned(self._key(kind), candidates(weights), launch, device, rows)
 
-    def _key(self, stream: Tensor | None) -> str:
+    def _key(self, ending: str) -> str:
         """What the best tile depends on; the rows are added by whoever measures."""
         weights = self.weights
-        ending = "codes" if self.target is not None else "float" if stream is None else "stream"
         parts = "linear", weights.outputs, weights.split, weights.width, ending, self.gelu, self.affine is not None
         return " ".join(map(str, (*parts, weights.small, weights.short, weights.rests is not None)))
 
@@ -222,7 +247,11 @@ def _tiles(out: Tensor, outputs: int, config: Config) -> Any:
 
 
 def candidates(weights: StoredWeights) -> list[Config]:
-    """Tiles to choose from. Two groups keep two sums, so that each thread must hold less of them."""
+    """Tiles to choose from. Two groups keep two sums, so that each thread must hold less of them.
+
+    Triton lets a product of bytes end before it begins the next (it keeps two on their way where sums are float32), so
+    that it is for other programs of a multiprocessor to fill the gaps: there are tiles for two, three and four.
+    """
     if weights.groups == 1:
         long = 128 if weights.width % 128 == 0 else 64
         wide = [Config(128, 256, long, warps=8, stages=3, programs=1)] if weights.bias.shape[0] % 256 == 0 else []
@@ -234,7 +263,9 @@ def candidates(weights: StoredWeights) -> list[Config]:
             Config(128, 128, long, warps=8, stages=3, programs=2),
             Config(128, 128, long, warps=8, stages=3, programs=2, flat=True),
             *wide,
-            Config(64, 128, long, warps=4, stages=3, programs=3),
+            Config(64, 128, 64, warps=4, stages=3, programs=4),  # where endings, not products, take the time
+            Config(64, 128, 64, warps=4, stages=3, programs=4, flat=True),
+            Config(64, 128, 64, warps=4, stages=4, programs=3, flat=True),
             Config(32, 64, long, warps=4, stages=4, programs=4),
         ]
     return [

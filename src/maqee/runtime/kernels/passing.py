@@ -12,6 +12,12 @@ from torch import Tensor, nn
 from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
 
 ALIGNED = 16  # bytes; rows of codes begin at multiples of it, as copies of whole tiles demand
+HALF_LARGEST = 65504.0
+
+
+def in_half(x: Tensor) -> Tensor:
+    """Numbers in float16; what is beyond its largest number becomes that, as in every kernel."""
+    return x if x.dtype == torch.float16 else x.clamp(-HALF_LARGEST, HALF_LARGEST).half()
 
 
 class Coded(NamedTuple):
@@ -48,6 +54,20 @@ class Target(NamedTuple):
     def input_of(cls, weights: StoredWeights) -> Target:
         """The codes that a layer reads."""
         return cls([weights.grid], weights.width, weights.rests is not None)
+
+
+class Places(NamedTuple):
+    """Where the patches of an image stand among its tokens, and what is added to them there.
+
+    Attributes:
+        table: (tokens, dim) for a patch its position; for any other token all that it is.
+        front: tokens in front of the patches.
+        patches: how many.
+    """
+
+    table: Tensor
+    front: int
+    patches: int
 
 
 class Affine(NamedTuple):

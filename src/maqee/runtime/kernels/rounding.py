@@ -8,6 +8,7 @@ import triton.language as tl
 # 1.5 * 2^23 and its bits: a number below 2^22 that is added is rounded to a whole one, and stands in the low bits.
 _MAGIC = tl.constexpr(12582912.0)
 FLOAT_BITS = tl.constexpr(0x4B400000)
+_TO_HALVES = tl.constexpr("cvt.rn.satfinite.f16x2.f32 $0, $2, $1;")
 
 
 @triton.jit
@@ -18,6 +19,20 @@ def round_steps(x, low, high):  # type: ignore[no-untyped-def]
     """
     bounded = tl.minimum(tl.maximum(x, low), high)
     return (bounded + _MAGIC).to(tl.int32, bitcast=True) - FLOAT_BITS
+
+
+@triton.jit
+def store_rounded(place, x, inside, COMPILED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Store float32 numbers, rounded once to the type at that place. float16 ends at 65504: what is beyond stays there.
+
+    Two numbers at a time, which takes no longer than a conversion that makes infinities.
+    """
+    if place.dtype.element_ty == tl.float16:
+        if COMPILED:
+            x = tl.inline_asm_elementwise(_TO_HALVES, "=r,r,r", [x], dtype=tl.float16, is_pure=True, pack=2)
+        else:
+            x = tl.minimum(tl.maximum(x, -65504.0), 65504.0)
+    tl.store(place, x.to(place.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -83,10 +98,10 @@ def normal_share(x, step, log_step, COMPILED: tl.constexpr):  # type: ignore[no-
     """The normal distribution's Phi(x), by a step; x times that is GELU in steps, to 2e-6. log_step is log2(step).
 
     Phi is 1 / (1 + 2^-g), with x P(x^2) for g. The polynomial P is the least-maximum fit of log2(Phi(x) / Phi(-x)) / x,
-    weighted by what it does to GELU; beyond 5.5 nothing is left to add. 1 / (step + 2^(log_step - g)) is
-    the same, and takes fewer instructions.
+    weighted by what it does to GELU. It is above 2 everywhere: far from 0, where it was not fitted, Phi is 0 or 1 as it
+    should be. 1 / (step + 2^(log_step - g)) is the same, and takes fewer instructions.
     """
-    s = tl.minimum(x * x, 30.25)
+    s = x * x
     p = 5.209689568630438e-09 * s - 3.8503614518958784e-07
     p = p * s + 1.14522999865585e-05
     p = p * s - 0.0001593885535839945

@@ -28,14 +28,15 @@ def _code_rows(  # type: ignore[no-untyped-def]
     n = tl.arange(0, BLOCK_N)
     if ORDERED:
         source = tl.load(columns + n, mask=n < WIDTH, other=-1)  # which column stands here, -1 for padding
+        there = (source >= 0)[None, :]
     else:
-        source = tl.where(n < INPUTS, n, -1)
-    there = (source >= 0)[None, :]
+        source = n
+        there = (n < INPUTS)[None, :]
     inside = (first + i < rows)[:, None]
-    y = tl.load(
-        x + first.to(tl.int64) * INPUTS + (i[:, None] * INPUTS + source[None, :]), mask=inside & there, other=0.0
-    )
-    y = y.to(tl.float32)
+    start = x + first.to(tl.int64) * INPUTS + (i[:, None] * INPUTS + source[None, :])
+    if not ORDERED:
+        start = tl.max_contiguous(start, (1, 4))
+    y = tl.load(start, mask=inside & there, other=0.0).to(tl.float32)
     if NORM:
         mean = tl.sum(y, axis=1) / INPUTS
         y = tl.where(there, y - mean[:, None], 0.0)
@@ -46,6 +47,7 @@ def _code_rows(  # type: ignore[no-untyped-def]
         y = y * inverse
     codes = tl.where(there, round_steps(y, low, high) + offset, 0)
     place = out + first.to(tl.int64) * WIDTH + (i[:, None] * WIDTH + n[None, :])
+    place = tl.max_contiguous(place, (1, 4))  # as many as a load has: more would have to change threads
     tl.store(place, codes.to(tl.int8), mask=inside & (n < WIDTH)[None, :])
     if SUMS:
         own = (n < SPLIT)[None, :]

@@ -11,23 +11,35 @@ from typing import NamedTuple
 
 import torch
 import triton
-from torch import nn
+from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.exits.lgvit import LocalHead
-from maqee.exits.segment import Segment
+from maqee.exits.lgvit import LgvitHead, LocalHead
+from maqee.exits.segment import Kept, Segment
+from maqee.exits.vit_ee import MlpHead
 from maqee.models import Backbone
-from maqee.models.layers import Attention, Mlp
-from maqee.models.vit import Block
+from maqee.models.detection import DetectionReadout
+from maqee.models.layers import Attention, Mlp, Readout
+from maqee.models.vit import Block, Embedding, ViT
 from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
 from maqee.runtime.kernels.attention import MOST_WIDTH
-from maqee.runtime.kernels.branches import Added, KernelAttention, KernelLinear, KernelMlp, KernelPatches
+from maqee.runtime.kernels.branches import (
+    Added,
+    BetweenHalves,
+    InFloat,
+    KernelAttention,
+    KernelLinear,
+    KernelMlp,
+    KernelPatches,
+)
+from maqee.runtime.kernels.embedding import KernelEmbedding
 from maqee.runtime.kernels.fitness import store_depthwise, store_layer, store_operands
 from maqee.runtime.kernels.local_head import KernelLocalHead
 from maqee.runtime.kernels.stored import StoredWeights
 
+NORM_FIRST = (LgvitHead, MlpHead)  # heads that read tokens, or some of them, through their norm alone
 OLDEST = (8, 0)  # compute capability with int8 products of the size that kernels are cut into
 
 
@@ -47,10 +59,27 @@ class KernelSegment(Segment):
 
     lines: tuple[Line, ...] = ()
 
+    def predict(self, x: Tensor, kept: Kept) -> Tensor:
+        """The head alone, in float32, whatever tokens travel in."""
+        if self.head is None:
+            readout = self.backbone.head
+            assert isinstance(readout, Readout | DetectionReadout)
+            return self.backbone.finish(readout.reads(x).float())
+        if isinstance(self.head, NORM_FIRST):
+            return self.head(x)
+        return self.head(*(kept[block].float() for block in self.head.reads), x.float())
 
-def use_kernels(model: EarlyExitModel) -> None:
-    """Let `model.run` use kernels, in place. They are prepared from the widths in use and the device it is on."""
-    swapper = Swapper()
+
+def use_kernels(model: EarlyExitModel, half_tokens: bool = False) -> None:
+    """Let `model.run` use kernels, in place. They are prepared from the widths in use and the device it is on.
+
+    Args:
+        model: the network.
+        half_tokens: let tokens travel between kernels in float16; what adds to them does so in float32.
+    """
+    if half_tokens and not isinstance(model.backbone, ViT):
+        raise MaqeeError("half_tokens: tokens in float16 are for plain ViTs, which this model is not: leave it out.")
+    swapper = Swapper(half_tokens)
     backbone = swapper.swap(model.backbone, "backbone")
     assert isinstance(backbone, Backbone)
     common = tuple(swapper.lines)
@@ -59,6 +88,8 @@ def use_kernels(model: EarlyExitModel) -> None:
         assert isinstance(old, Segment)
         swapper = Swapper()
         head = swapper.swap(model.head(index), f"heads.{index}") if index < len(model.heads) else None
+        if half_tokens and isinstance(head, NORM_FIRST):
+            head = _with_children(head, {"norm": InFloat(head.norm)})
         segment = KernelSegment(backbone, old.first, old.last, old.read, head, old.confidence)  # type: ignore[arg-type]
         segment.lines = (*common, *swapper.lines)
         segments.append(segment)
@@ -85,16 +116,22 @@ def describe(model: EarlyExitModel) -> list[Line]:
 class Swapper:
     """Puts kernels into the place of modules.
 
+    Args:
+        half_tokens: whether tokens travel in float16.
+
     Attributes:
         lines: what became of each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, half_tokens: bool = False) -> None:
+        self.half_tokens = half_tokens
         self.lines: list[Line] = []
         self._stored: dict[nn.Module, StoredWeights | str] = {}
 
     def swap(self, module: nn.Module, name: str) -> nn.Module:
         """The module with kernels in it; itself where there is nothing to change."""
+        if isinstance(module, Embedding):
+            return self._embedding(module, name)
         if isinstance(module, Block):
             return self._block(module, name)
         if type(module) is Attention:  # not the one with windows, which adds a bias
@@ -126,20 +163,29 @@ class Swapper:
         self._note(name, f"codes, {'two sums' if stored.groups > 1 else 'one sum'}")
         return KernelPatches(stored, layer.inner) if isinstance(layer.inner, nn.Conv2d) else KernelLinear(stored)
 
+    def _embedding(self, embedding: Embedding, name: str) -> nn.Module:
+        patch = self.swap(embedding.patch, f"{name}.patch")
+        stored = self._store(embedding.patch)
+        return KernelEmbedding(embedding, patch, None if isinstance(stored, str) else stored, self.half_tokens)
+
     def _block(self, block: Block, name: str) -> nn.Module:
         if not all(isinstance(scale, nn.Identity) for scale in (block.scale1, block.scale2)):
             children = {child: self.swap(inner, f"{name}.{child}") for child, inner in block.named_children()}
-            return _with_children(block, children)
+            return self._in_stream(_with_children(block, children))
         return nn.Sequential(
             self._attention(block.attn, f"{name}.attn", block.norm1), self._mlp(block.mlp, f"{name}.mlp", block.norm2)
         )
+
+    def _in_stream(self, part: nn.Module) -> nn.Module:
+        """A part that adds to the stream in float32, between whatever tokens travel in."""
+        return BetweenHalves(part) if self.half_tokens else part
 
     def _attention(self, attention: Attention, name: str, norm: nn.LayerNorm | None) -> nn.Module:
         """Attention, with the norm in front of it and added to the stream where a norm is given."""
         before = len(self.lines)
         layers = {child: self.swap(attention.get_submodule(child), f"{name}.{child}") for child in ("qkv", "proj")}
         plain = _with_children(attention, layers)
-        plain = plain if norm is None else Added(norm, plain)
+        plain = plain if norm is None else self._in_stream(Added(norm, plain))
         qkv, proj, operands = self._store(attention.qkv), self._store(attention.proj), store_operands(attention.attend)
         if isinstance(operands, str):
             self._note(f"{name}.attend", f"simulated: it {operands}")
@@ -150,7 +196,8 @@ class Swapper:
         else:
             del self.lines[before:]
             self._note(name, "codes throughout" + (", norm and sum in the same kernels" if norm is not None else ""))
-            return KernelAttention(qkv, operands, proj, attention.heads, norm, norm is not None, plain)
+            adds = norm is not None
+            return KernelAttention(qkv, operands, proj, attention.heads, norm, adds, plain, adds and self.half_tokens)
         return plain
 
     def _local_head(self, head: LocalHead, name: str) -> nn.Module:
@@ -169,9 +216,9 @@ class Swapper:
         fc1, fc2 = self._store(mlp.fc1), self._store(mlp.fc2)
         if isinstance(fc1, str) or isinstance(fc2, str) or fc2.groups > 1:
             children = {child: self.swap(inner, f"{name}.{child}") for child, inner in mlp.named_children()}
-            return Added(norm, _with_children(mlp, children))
+            return self._in_stream(Added(norm, _with_children(mlp, children)))
         self._note(name, "codes throughout, norm and sum in the same kernels")
-        return KernelMlp(norm, fc1, fc2)
+        return KernelMlp(norm, fc1, fc2, self.half_tokens)
 
 
 def _with_children(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -97,8 +98,15 @@ def processors(device: torch.device) -> int:
 def _choices(device: str) -> Choices:
     import triton
 
-    name = "".join(letter if letter.isalnum() else "-" for letter in f"{device} triton {triton.__version__}")
+    words = f"{device} triton {triton.__version__} {kernel_version()}"
+    name = "".join(letter if letter.isalnum() else "-" for letter in words)
     return Choices(cache_folder() / f"{name}.json", seconds_on_gpu)
+
+
+def kernel_version() -> str:
+    """A short hash of the kernels' sources: other kernels are measured anew, though their tiles have the same sizes."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:8]
 
 
 def cache_folder() -> Path:
