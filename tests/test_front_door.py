@@ -32,6 +32,7 @@ COMMANDS = {
     "bench exits": "bench_exits",
     "bench gradients": "bench_gradients",
     "bench integers": "bench_integers",
+    "bench kernels": "bench_kernels",
     "bench neighbour": "bench_neighbour",
     "bench plans": "bench_plans",
     "bench quantize": "bench_quantize",

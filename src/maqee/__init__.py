@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maqee.bench.fitting import bench_quantize as bench_quantize
     from maqee.bench.gradients import bench_gradients as bench_gradients
     from maqee.bench.integers import bench_integers as bench_integers
+    from maqee.bench.kernel_speed import bench_kernels as bench_kernels
     from maqee.bench.neighbour import bench_neighbour as bench_neighbour
     from maqee.bench.plans import bench_plans as bench_plans
     from maqee.bench.recovery_step import bench_recovery as bench_recovery
@@ -135,6 +136,7 @@ else:
             "bench_exits": "maqee.bench.throughput",
             "bench_gradients": "maqee.bench.gradients",
             "bench_integers": "maqee.bench.integers",
+            "bench_kernels": "maqee.bench.kernel_speed",
             "bench_neighbour": "maqee.bench.neighbour",
             "bench_plans": "maqee.bench.plans",
             "bench_quantize": "maqee.bench.fitting",
