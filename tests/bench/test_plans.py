@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from maqee.bench import plans, ready_images
-from maqee.bench.plan_rows import PlanRequest, at_full_depth, open_rows, parse_row, weight_bytes
+from maqee.bench.plan_rows import PlanRequest, open_rows, parse_row, weight_bytes
 from maqee.bench.plans import bench_plans
 from maqee.bench.ready_images import View, chunk_size, draw_some, prepared_chunks
+from maqee.bench.starting import at_full_depth
 from maqee.data import open_data
 from maqee.data.transforms import prepare
 from maqee.errors import MaqeeError
