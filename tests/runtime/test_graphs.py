@@ -156,6 +156,22 @@ def test_recorded_on_a_gpu(gpu: torch.device) -> None:
         assert max_difference(decision.output, expected.output) < 1e-9
 
 
+def test_kernels_recorded_at_many_sizes(tmp_path: Path, gpu: torch.device) -> None:
+    """Tiles are measured for every octave of sizes, never while a road is recorded; streams end with part batches."""
+    pytest.importorskip("triton", reason="Triton is not installed on this machine")
+    folder, _ = write_compressed_run(tmp_path / "run", small_model(), torch.randn(24, 1, 16, 16))
+    model = load(folder, engine="triton", device=str(gpu))
+    batches = [torch.randn(size, 1, 16, 16, device=gpu) for size in (37, 5, 24, 1, 37)]
+    expected = [model.run(images) for images in batches]
+    use_cuda_graphs(model.model)
+    for found in ([model.run(images) for images in batches], list(model.stream(batches, batch=16))):
+        for decision, wanted in zip(found, expected, strict=True):
+            assert torch.equal(decision.exit, wanted.exit)
+            assert max_difference(decision.output, wanted.output) < 1e-5
+    again = model.to(gpu)  # kernels are prepared anew, from roads that are not recorded
+    assert torch.equal(again.run(batches[0]).exit, expected[0].exit)
+
+
 def test_needs_a_gpu() -> None:
     with pytest.raises(MaqeeError, match="on a GPU"):
         use_cuda_graphs(add_exits(load_backbone("test-vit"), "mlp"))
