@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from maqee.bench.graph_times import REPLAYS, GraphTimer, Job
-from maqee.bench.kernel_models import SPREAD, Pair, open_pair
+from maqee.bench.kernel_models import Pair, open_pair
 from maqee.bench.kernel_results import BatchRows, KernelComparison, KernelRow, LogitAgreement, PartRow
 from maqee.bench.kernel_speed import attention_backend, bench_kernels, full_depth, measure, noise, start_kernels
+from maqee.bench.noise_models import SPREAD
 from maqee.errors import MaqeeError
 from maqee.exits.segment import Segment
 from maqee.models import Backbone

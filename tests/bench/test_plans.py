@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from maqee.bench import plans, ready_images
-from maqee.bench.plan_rows import PlanRequest, at_full_depth, open_rows, parse_row, weight_bytes
+from maqee.bench.plan_rows import PlanRequest, open_rows, parse_row, weight_bytes
 from maqee.bench.plans import bench_plans
 from maqee.bench.ready_images import View, chunk_size, draw_some, prepared_chunks
+from maqee.bench.starting import at_full_depth
 from maqee.data import open_data
 from maqee.data.transforms import prepare
 from maqee.errors import MaqeeError
@@ -197,5 +198,17 @@ def test_on_a_gpu(compressed: Path, gpu: torch.device) -> None:
     rows = [f"{DIGITS}", f"{DIGITS}:0.7", f"{compressed}@reference"]
     wanted = bench_plans(rows, device="cpu", **options)  # type: ignore[arg-type]
     for row, expected in zip(found.rows, wanted.rows, strict=True):
+        assert row.accuracy == pytest.approx(expected.accuracy, abs=2.5 / 60)
+        assert row.exit_mass == pytest.approx(expected.exit_mass, abs=3.5 / 60)
+
+
+def test_compiled_models_and_kernels_in_one_process(compressed: Path, gpu: torch.device) -> None:
+    """All of them in graphs: whoever was not compiled, or measured for tiles, in time could not be recorded."""
+    rows = [f"{DIGITS}", f"{DIGITS}:0.7", f"{compressed}@triton", f"{compressed}@triton:full", f"{compressed}@torch"]
+    options = {"data": "digits", "images": 60, "batch_size": 16, "repeats": 1, "show": False}
+    found = bench_plans(rows, compile=True, device=str(gpu), **options)  # type: ignore[arg-type]
+    plain = bench_plans(rows, device=str(gpu), **options)  # type: ignore[arg-type]
+    assert (found.compiled, found.cuda_graphs) == (True, True)
+    for row, expected in zip(found.rows, plain.rows, strict=True):
         assert row.accuracy == pytest.approx(expected.accuracy, abs=2.5 / 60)
         assert row.exit_mass == pytest.approx(expected.exit_mass, abs=3.5 / 60)

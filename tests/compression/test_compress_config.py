@@ -97,6 +97,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.recovery.detached": (True, True),
     "options.recovery.teacher": ("both", "both"),
     "options.recovery.task_loss": (0.5, 0.5),
+    "options.recovery.lr_by_size": (False, False),
     "options.recovery.step_lr": (2.0, 2.0),
     "options.recovery.learn_steps": (False, False),
     "options.recovery.ema": (0.9, 0.9),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +15,18 @@ from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
-from maqee.runtime.graphs import GraphedSegment, collection_paused, padded_size, use_cuda_graphs
+from maqee.runtime import load
+from maqee.runtime.graphs import (
+    GraphedSegment,
+    collection_paused,
+    forget_graphs,
+    padded_size,
+    plain_segments,
+    use_cuda_graphs,
+)
 from tests.exits.test_early_exit import SumHead
 from tests.helpers import max_difference, parting_thresholds, randomize
+from tests.runtime.makers import small_model, write_compressed_run
 
 
 class MemoryRecorder:
@@ -84,6 +94,49 @@ def test_graphed_run_equals_plain_run(kind: str) -> None:
         assert max_difference(kept, expected_output) < 1e-9
 
 
+class SharedMemoryRecorder(MemoryRecorder):
+    """Graphs share a pool: whatever runs may write over what others have put out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_outputs: list[SegmentOutput] = []
+
+    def __call__(self, function: Callable[[], SegmentOutput]) -> tuple[Callable[[], None], SegmentOutput]:
+        replay, outputs = super().__call__(function)
+        self.all_outputs.append(outputs)
+
+        def write_over_others() -> None:
+            for others in self.all_outputs:
+                for tensor in _flat(others):
+                    tensor.fill_(float("nan"))
+            replay()
+
+        return write_over_others, outputs
+
+
+def test_what_later_heads_read_outlives_other_graphs() -> None:
+    model = EarlyExitModel(load_backbone("test-vit"), (2, 3), ("test-sum", "test-sum"), final="test-sum")
+    randomize(model, std=0.3)
+    images = torch.randn(3, 3, 32, 32)
+    expected = model.run(images, Policy.never(2))  # nobody leaves, so that nothing is taken out and copied
+    recorder = SharedMemoryRecorder()
+    model.segments = [GraphedSegment(segment, recorder) for segment in model.segments]
+    for _ in range(2):
+        assert max_difference(model.run(images, Policy.never(2)).output, expected.output) < 1e-5
+
+
+def test_a_model_that_moves_forgets_its_graphs(tmp_path: Path) -> None:
+    """They read weights where these lay; and kernels are prepared from roads, not from graphs of roads."""
+    folder, _ = write_compressed_run(tmp_path / "run", small_model(), torch.randn(6, 1, 16, 16))
+    model = load(folder)
+    plain = list(model.model.segments)
+    model.model.segments = [GraphedSegment(segment, MemoryRecorder()) for segment in plain]
+    assert plain_segments(model.model) == plain
+    assert model.to("cpu").model.segments == plain
+    forget_graphs(model.model)  # none is left, and nothing happens
+    assert model.model.segments == plain
+
+
 def test_recorded_on_a_gpu(gpu: torch.device) -> None:
     """Real graphs, in turn larger and smaller than the ones before; in double precision, so that sums agree."""
     model = add_exits(load_backbone("test-vit"), "lgvit")
@@ -101,6 +154,22 @@ def test_recorded_on_a_gpu(gpu: torch.device) -> None:
         decision = model.run(images, policy)
         assert torch.equal(decision.exit, expected.exit)
         assert max_difference(decision.output, expected.output) < 1e-9
+
+
+def test_kernels_recorded_at_many_sizes(tmp_path: Path, gpu: torch.device) -> None:
+    """Tiles are measured for every octave of sizes, never while a road is recorded; streams end with part batches."""
+    pytest.importorskip("triton", reason="Triton is not installed on this machine")
+    folder, _ = write_compressed_run(tmp_path / "run", small_model(), torch.randn(24, 1, 16, 16))
+    model = load(folder, engine="triton", device=str(gpu))
+    batches = [torch.randn(size, 1, 16, 16, device=gpu) for size in (37, 5, 24, 1, 37)]
+    expected = [model.run(images) for images in batches]
+    use_cuda_graphs(model.model)
+    for found in ([model.run(images) for images in batches], list(model.stream(batches, batch=16))):
+        for decision, wanted in zip(found, expected, strict=True):
+            assert torch.equal(decision.exit, wanted.exit)
+            assert max_difference(decision.output, wanted.output) < 1e-5
+    again = model.to(gpu)  # kernels are prepared anew, from roads that are not recorded
+    assert torch.equal(again.run(batches[0]).exit, expected[0].exit)
 
 
 def test_needs_a_gpu() -> None:

@@ -8,17 +8,12 @@ from typing import NamedTuple
 
 import torch
 
-from maqee.exits import EarlyExitModel, add_exits
-from maqee.models import load_backbone
-from maqee.models.load import backbone_from_json
+from maqee.bench.noise_models import float_network, quantize_on_noise, same_shape
+from maqee.exits import EarlyExitModel
 from maqee.models.presets import presets
-from maqee.quant import quantize
 from maqee.quant.settings import QuantSettings
 from maqee.runs import is_compressed
 from maqee.runtime import load
-
-FIT_IMAGES = 8
-SPREAD = 0.05  # of random weights: with smaller ones all tokens count alike, which no trained network has
 
 
 class Pair(NamedTuple):
@@ -49,31 +44,14 @@ def open_pair(model: str, exits: str, method: str, settings: QuantSettings, seed
         seed: of random weights and of the noise.
         device: where both are.
     """
-    torch.manual_seed(seed)
     if is_compressed(Path(model)):
+        torch.manual_seed(seed)
         quantized = load(model, device=str(device)).model
-        backbone = backbone_from_json(quantized.backbone.to_json(), model)
-        plain = EarlyExitModel(backbone, quantized.positions, quantized.kinds, quantized.final_kind)
-        return Pair(quantized, _in_bfloat16(plain, device), "stored", True)
-    plain = load(model, device="cpu").model if Path(model).is_dir() else EarlyExitModel(load_backbone(model), (), ())
-    if exits != "none" and not plain.num_exits:
-        plain = add_exits(plain.backbone, exits)
-    if model in presets:
-        draw_weights(plain)
-    config = plain.backbone.config
-    images = torch.randn(FIT_IMAGES, config.channels, *config.image_size)
-    fitted = quantize(plain.to(device), images.to(device), method, settings)
-    fitted.settle()
-    assert isinstance(fitted.model, EarlyExitModel)
-    return Pair(fitted.model, _in_bfloat16(plain, device), "random" if model in presets else "stored", False)
-
-
-@torch.no_grad()
-def draw_weights(network: EarlyExitModel) -> None:
-    """Give matrices random numbers that let tokens differ."""
-    for parameter in network.parameters():
-        if parameter.ndim > 1:
-            parameter.normal_(std=SPREAD)
+        return Pair(quantized, _in_bfloat16(same_shape(quantized), device), "stored", True)
+    plain = float_network(model, exits, seed)
+    fitted = quantize_on_noise(plain, method, settings, device).model
+    assert isinstance(fitted, EarlyExitModel)
+    return Pair(fitted, _in_bfloat16(plain, device), "random" if model in presets else "stored", False)
 
 
 def _in_bfloat16(network: EarlyExitModel, device: torch.device) -> EarlyExitModel:

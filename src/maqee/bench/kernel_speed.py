@@ -14,22 +14,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from maqee.bench.graph_times import GraphTimer, Job, Timer
 from maqee.bench.kernel_models import Pair, open_pair
 from maqee.bench.kernel_results import BatchRows, KernelComparison, KernelRow, LogitAgreement, PartRow
+from maqee.bench.noise_models import asked_settings
 from maqee.bench.timing import Run
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import EarlyExitModel
 from maqee.exits.segment import Segment
 from maqee.models import Backbone
+from maqee.models.compiling import many_versions
 from maqee.models.layers import ATTENTION_BACKENDS, Attend
-from maqee.quant.settings import QuantSettings, parse_bits
 from maqee.runs import short_name
 from maqee.runtime.engines import require_package
 
 COPIES = 5  # of a kernel in one graph
 AT_ONCE = 32  # images that are simulated together
-MANY = 256  # versions of one function: heads share theirs, and after torch's own limit, 8, nothing more is compiled
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -78,14 +77,7 @@ def bench_kernels(
     """
     if not batch or min(batch) < 1:
         raise MaqeeError(f"batch_size: {list(batch)} must be one number of images or more, each at least 1.")
-    weight_bits, act_bits = parse_widths(bits)
-    settings = QuantSettings(
-        weight_bits=weight_bits,
-        act_bits=act_bits,
-        patch=parse_bits(patch or "float", "patch"),
-        classifier=parse_bits(classifier or "float", "classifier"),
-        common_steps=common_steps,
-    )
+    settings = asked_settings(bits, patch, classifier, common_steps)
     target = pick_device(device)
     if target.type != "cuda":
         raise MaqeeError(f"Kernels are timed on a GPU, which {target} is not: run this where CUDA finds one.")
@@ -93,7 +85,7 @@ def bench_kernels(
     from maqee.runtime.kernels.swapping import check_device
 
     check_device(target)
-    with torch.cuda.device(target), torch._dynamo.config.patch(recompile_limit=MANY):
+    with torch.cuda.device(target), many_versions():
         pair = open_pair(str(model), exits, method, settings, seed, target)
         images = noise(pair.quantized.backbone, max(batch), seed, target)
         attention = attention_backend(pair.plain, images[:1])

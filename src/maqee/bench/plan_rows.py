@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from maqee.bench.streams import quicken
+from maqee.bench.starting import at_full_depth, numbers_of, start_model
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel
-from maqee.policy import NEVER, Policy
+from maqee.policy import NEVER
 from maqee.runs import WEIGHTS, model_folder, short_name
 from maqee.runtime import ReadyModel, load
-from maqee.runtime.engines import engines, use_engine
+from maqee.runtime.engines import engines
 
 FULL = "full"
 _ROW = re.compile(r"(?P<run>.+?)(?:@(?P<engine>\w+))?(?::(?P<stop>full|\d*\.?\d+))?")
@@ -69,10 +68,8 @@ class OpenRow:
 
     @property
     def quantization(self) -> str:
-        """Whether products are of integers: torch rounds to grids and multiplies floats."""
-        if self.ready.compression is None:
-            return "none"
-        return "simulated" if self.ready.engine == "torch" else "integer codes"
+        """Whether products are of integers."""
+        return numbers_of(self.ready)
 
     @property
     def file_bytes(self) -> int:
@@ -125,18 +122,10 @@ def open_rows(
         whole = request.stop == FULL or all(threshold >= NEVER for threshold in ready.policy.thresholds)
         key = request.run.resolve(), request.engine, whole
         if key not in opened:
-            opened[key] = _start(at_full_depth(ready) if whole else ready, request.engine, device, dtype, compile)
+            chosen = at_full_depth(ready) if whole else ready
+            opened[key] = start_model(chosen, request.engine, device, dtype, compile=compile, graphs=True)
         rows.append(OpenRow(request, opened[key] if whole else opened[key].with_policy(ready.policy)))
     return rows
-
-
-def at_full_depth(ready: ReadyModel) -> ReadyModel:
-    """The model without its early heads: who never stops need not compute them."""
-    network = ready.model
-    if network.final_kind is not None or not network.num_exits:
-        return ready.with_policy(Policy.never(network.num_exits))
-    whole = EarlyExitModel(network.backbone, (), (), confidence=network.confidence).eval()
-    return replace(ready, model=whole, policy=Policy(()))
 
 
 def weight_bytes(run: Path) -> int:
@@ -148,12 +137,3 @@ def weight_bytes(run: Path) -> int:
         if files := list(folder.glob(pattern)):
             return sum(file.stat().st_size for file in files)
     raise MaqeeError(f"{folder} holds no file of weights: give a folder written by maqee or transformers.")
-
-
-def _start(ready: ReadyModel, engine: str, device: torch.device, dtype: torch.dtype, compile: bool) -> ReadyModel:
-    """On its engine, as quick as that can be: torch may compile, and on a GPU roads are replayed as graphs."""
-    if engine == "torch" and ready.compression is None:
-        ready.model.to(dtype)
-    ready = use_engine(ready, engine, device)
-    quicken(ready.model, compile=compile and engine == "torch", graphs=device.type == "cuda")
-    return ready

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from maqee.data.classes import align_splits
 from maqee.device import check_precision, pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
+from maqee.models.compiling import many_versions
 from maqee.processor import check_reduced_precision
 from maqee.progress import steps
 from maqee.runs import DataSource, data_of, require_data
@@ -76,7 +78,8 @@ def bench_plans(
     labels = labels_for(opened, splits, chosen)
     tallies = [_Tally(row, mine.to(target), repeats) for row, mine in zip(opened, labels, strict=True)]
     done, total = 0, len(tallies) * images * (1 + repeats)
-    with torch.inference_mode(), steps("running", total, enabled=show) as bar:
+    versions = many_versions() if compile else nullcontext()
+    with versions, torch.inference_mode(), steps("running", total, enabled=show) as bar:
         views = [tally.view for tally in tallies]
         for chunk in prepared_chunks(splits.test.select(chosen), views, batch_size, target):
             count = chunk.stop - chunk.start

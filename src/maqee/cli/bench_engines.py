@@ -11,6 +11,7 @@ from maqee.cli.options import (
     DATA,
     RUNNING,
     Bits,
+    CommonSteps,
     Compile,
     DataRoot,
     Device,
@@ -21,7 +22,9 @@ from maqee.cli.options import (
     KnownData,
     MeanExits,
     Method,
+    Patch,
     Repeats,
+    Seed,
     parse_integers,
     parse_mean_exits,
 )
@@ -37,6 +40,10 @@ def stream(
     ] = "vit-small",
     exits: Exits = "lgvit",
     engine: Engine = "torch",
+    method: Method = "erq",
+    bits: Bits = "W4A4",
+    patch: Patch = None,
+    common_steps: CommonSteps = False,
     images: Annotated[
         int | None, typer.Option(help="Number of images; 32 batches when left out.", min=1, rich_help_panel=RUNNING)
     ] = None,
@@ -53,12 +60,16 @@ def stream(
     graphs: Annotated[
         bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.", rich_help_panel=RUNNING)
     ] = True,
+    seed: Seed = None,
     repeats: Repeats = 3,
     device: Device = None,
     out: Figures = None,
     json: Json = False,
 ) -> None:
-    """Time a stream of images against `run` batch by batch and full depth, side by side, with latencies."""
+    """Time a stream of images against `run` batch by batch and full depth, side by side, with latencies and cost.
+
+    On another engine than torch a preset is quantized first, as the options say; a run folder has its own bits.
+    """
     from maqee.bench.streams import bench_stream
     from maqee.bench.throughput import MEAN_EXITS
     from maqee.report.bench_tables import stream_table
@@ -67,6 +78,10 @@ def stream(
         model,
         exits=exits,
         engine=engine,
+        method=method,
+        bits=bits,
+        patch=patch,
+        common_steps=common_steps,
         images=images,
         batch_size=batch,
         mean_exits=parse_mean_exits(mean_exit) or MEAN_EXITS,
@@ -74,6 +89,7 @@ def stream(
         device=device,
         compile=compile,
         graphs=graphs,
+        seed=seed or 0,
         repeats=repeats,
     )
     deliver(found, stream_table, json, out)

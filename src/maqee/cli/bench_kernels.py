@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from maqee.cli.options import (
-    QUANTIZATION,
     RUNNING,
     AnyModel,
     Bits,
     Classifier,
+    CommonSteps,
     Device,
     Exits,
     Figures,
@@ -32,14 +32,7 @@ def kernels(
     bits: Bits = "W4A4",
     patch: Patch = None,
     classifier: Classifier = None,
-    common_steps: Annotated[
-        bool,
-        typer.Option(
-            "--common-steps",
-            help="Let the two groups of weights of `erq` have a common step, so that one product does for both.",
-            rich_help_panel=QUANTIZATION,
-        ),
-    ] = False,
+    common_steps: CommonSteps = False,
     half_tokens: Annotated[
         bool,
         typer.Option("--half-tokens", help="Let tokens travel between kernels in float16.", rich_help_panel=RUNNING),

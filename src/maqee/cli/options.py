@@ -163,6 +163,14 @@ Classifier = Annotated[
         rich_help_panel=QUANTIZATION,
     ),
 ]
+CommonSteps = Annotated[
+    bool,
+    typer.Option(
+        "--common-steps",
+        help="Let the two groups of weights of `erq` have a common step, so that one product does for both.",
+        rich_help_panel=QUANTIZATION,
+    ),
+]
 Layers = Annotated[
     list[str] | None,
     typer.Option(

@@ -6,10 +6,22 @@ A compiled whole network takes minutes to compile and again for every batch size
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
+
+MANY = 256  # versions of one function
+
+
+def many_versions() -> AbstractContextManager[object]:
+    """Let one function be compiled for many networks, shapes and precisions in one process.
+
+    Blocks of all networks share the code of their methods. Torch compiles eight versions of one code and runs whatever
+    comes after them uncompiled, without an error: a network would be slower for coming late.
+    """
+    return torch._dynamo.config.patch(recompile_limit=MANY)
 
 
 def compile_each(modules: Iterable[nn.Module], **options: Any) -> None:

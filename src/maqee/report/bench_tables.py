@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 GIB = 2**30
@@ -113,17 +114,25 @@ def neighbour_line(result: dict[str, Any]) -> str:
 
 
 def stream_table(result: dict[str, Any]) -> str:
-    """Streams against batches and full depth."""
+    """Streams against batches, full depth and the reference, with what each policy costs."""
+    bits = "" if result["bits"] is None else f", {result['method']} {result['bits']}"
+    wide = max(len(way["name"]) for row in result["rows"] for way in row["ways"]) + 2
     lines = [
-        f"{result['model']}, {result['images']} images, batch {result['batch_size']}, {result['precision']}, "
-        f"{result['device']}, engine {result['engine']}, executed; ideal = full depth's time x the policy's share of "
-        "its MACs",
-        f"{'mean exit':>10}{'MACs':>8}  {'way':<12}{'img/s':>9}{'of ideal':>10}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}",
+        f"{result['model']}, {result['weights']} weights{bits}, {result['images']} images, batch "
+        f"{result['batch_size']}, {result['precision']}, {result['device']}, engine {result['engine']}, executed; "
+        f"ideal = full depth's time x the policy's share of its MACs; times: as fast as {result['reference']}",
+        f"{'mean exit':>10}{'MACs':>8}{'BOPs':>11}{'of 32 bits':>12}  {'way':<{wide}}{'img/s':>9}{'times':>7}"
+        f"{'of ideal':>10}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}",
     ]
     for row in result["rows"]:
         lines += [
-            f"{row['mean_exit']:>10.2f}{row['macs_share']:>8.1%}  {way['name']:<12}{way['images_per_second']:>9.1f}"
+            f"{row['mean_exit']:>10.2f}{row['macs_share']:>8.1%}{row['bops']:>11.3e}{row['bops_share']:>12.2%}  "
+            f"{way['name']:<{wide}}{way['images_per_second']:>9.1f}{way['times_reference']:>7.2f}"
             f"{way['share_of_ideal']:>10.1%}{way['p50_ms']:>9.1f}{way['p95_ms']:>9.1f}{way['p99_ms']:>9.1f}"
             for way in row["ways"]
         ]
+    if result["quantization"] == "simulated":
+        lines.append("On torch low bits are simulated in floating point: their speed is not that of integers.")
+    reasons = Counter(line.partition(": simulated: ")[2] for line in result["simulated"])
+    lines += [f"without kernels, simulated: {count} parts: {reason}" for reason, count in reasons.items()]
     return "\n".join(lines)

@@ -16,6 +16,7 @@ import torch
 from maqee.errors import MaqeeError
 from maqee.quant.integer import keep_executing
 from maqee.registry import Registry
+from maqee.runtime.graphs import forget_graphs
 from maqee.runtime.outside import Start, run_outside
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ engines: Registry[Engine] = Registry("engine")
 
 
 def use_engine(model: ReadyModel, name: str, device: torch.device, half_tokens: bool = False) -> ReadyModel:
-    """The same model on another engine; its roads are replaced in place."""
+    """The same model on another engine; its roads are replaced in place. CUDA graphs of the old ones are forgotten."""
     if half_tokens and name != "triton":
         raise MaqeeError(f"half_tokens: tokens in float16 are for the engine triton, not for {name}: leave it out.")
+    forget_graphs(model.model)
     return replace(engines[name](replace(model, half_tokens=half_tokens), device), engine=name)
 
 

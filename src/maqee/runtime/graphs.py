@@ -25,15 +25,28 @@ Record = Callable[[Callable[[], SegmentOutput]], tuple[Replay, SegmentOutput]]
 
 
 def use_cuda_graphs(model: EarlyExitModel) -> None:
-    """Let `model.run` replay recorded graphs, in place. A graph is recorded when its size first occurs.
+    """Let `model.run` and streams replay recorded graphs, in place. A graph is recorded when its size first occurs.
 
-    The model's weights may change afterwards (graphs read them where they lie), its modules may not. Compile the
-    pieces first, if at all: `compile_each(model.compilable(), dynamic=True)`.
+    For roads of PyTorch and of the engine triton. The model's weights may change afterwards (graphs read them where
+    they lie), its modules may not. Compile the pieces first, if at all: `compile_each(model.compilable(),
+    dynamic=True)`. Each size keeps memory for what goes in and what comes out; a second call begins anew.
     """
-    if next(model.parameters()).device.type != "cuda":
+    device = next(model.parameters()).device
+    if device.type != "cuda":
         raise MaqeeError("CUDA graphs need the model on a GPU: move it there first.")
-    record = CudaRecorder()
+    forget_graphs(model)
+    record = CudaRecorder(device)
     model.segments = [GraphedSegment(segment, record) for segment in model.segments]
+
+
+def forget_graphs(model: EarlyExitModel) -> None:
+    """Let a model run without graphs again, in place; where it has none, nothing happens."""
+    model.segments = plain_segments(model)
+
+
+def plain_segments(model: EarlyExitModel) -> list[RunSegment]:
+    """The roads of a model that are recorded, where graphs are used, or will be."""
+    return [segment.segment if isinstance(segment, GraphedSegment) else segment for segment in model.segments]
 
 
 def padded_size(count: int) -> int:
@@ -79,10 +92,11 @@ class GraphedSegment:
         for block, buffer in inputs[1].items():
             buffer[:count].copy_(kept[block])
         replay()
-        # Tokens are used up before this graph runs again; answers are not, so they get memory of their own.
+        # Tokens in front of the next road are copied before any graph runs again. Answers and what later heads read
+        # must outlive other graphs, which share one pool of memory, so they get memory of their own.
         return SegmentOutput(
             outputs.x[:count],
-            {block: tokens[:count] for block, tokens in outputs.kept.items()},
+            {block: tokens[:count].clone() for block, tokens in outputs.kept.items()},
             outputs.output[:count].clone(),
             outputs.confidence[:count].clone(),
         )
@@ -104,22 +118,33 @@ def _room(example: Tensor, size: int) -> Tensor:
 
 
 class CudaRecorder:
-    """Records with torch.cuda.graph; all graphs share one memory pool."""
+    """Records with torch.cuda.graph; all graphs share one memory pool.
 
-    def __init__(self) -> None:
+    Args:
+        device: the GPU; the current one when left out.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, function: Callable[[], T]) -> tuple[Replay, T]:
-        """Warm up on a side stream, as recording demands, then record."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                function()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with collection_paused(), torch.cuda.graph(graph, pool=self.pool):
-            outputs = function()
+        """Warm up on a side stream, as recording demands, then record.
+
+        Whatever is compiled, measured or loaded when a kernel first meets a size (torch.compile, the choice of tiles)
+        happens while it warms up. Other threads may use the GPU meanwhile: a stream's source is read by one.
+        """
+        with torch.cuda.device(self.device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    function()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            recording = torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local")
+            with collection_paused(), recording:
+                outputs = function()
         return graph.replay, outputs
 
 
