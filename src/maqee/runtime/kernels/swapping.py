@@ -24,6 +24,7 @@ from maqee.models.layers import Attention, Mlp, Readout
 from maqee.models.vit import Block, Embedding, ViT
 from maqee.quant.attend import QuantAttend
 from maqee.quant.layer import QuantLayer
+from maqee.runtime.graphs import plain_segments
 from maqee.runtime.kernels.attention import MOST_WIDTH
 from maqee.runtime.kernels.branches import (
     Added,
@@ -109,7 +110,7 @@ def check_device(device: torch.device) -> None:
 
 def describe(model: EarlyExitModel) -> list[Line]:
     """How every quantized part of a model that uses kernels is computed."""
-    found = (segment.lines for segment in model.segments if isinstance(segment, KernelSegment))
+    found = (segment.lines for segment in plain_segments(model) if isinstance(segment, KernelSegment))
     return list(dict.fromkeys(line for lines in found for line in lines))
 
 
