@@ -22,7 +22,7 @@ from maqee.runtime import Area, FoundBox, Prediction, ReadyModel, load
 from maqee.runtime.translate import read_areas, read_boxes, read_labels
 from maqee.runtime.view import View
 from maqee.tasks.pixels import IGNORE
-from maqee.tasks.segmentation import stretch
+from maqee.tasks.segmentation import DEFAULT, stretch
 from tests.helpers import run_python
 from tests.runtime.makers import (
     NAMES,
@@ -179,7 +179,7 @@ def test_a_model_that_nobody_told_the_task_of_is_known_by_its_outputs(tmp_path: 
     segmentation_model().save(tmp_path / "segmenter")
     small_model().save(tmp_path / "classifier")
     assert load(tmp_path / "detector").task_name == "detection"
-    assert load(tmp_path / "segmenter").task_name == "segmentation"
+    assert load(tmp_path / "segmenter").task_name == DEFAULT
     assert load(tmp_path / "classifier").task_name == "classification"
     assert maqee.predict(tmp_path / "detector", some_pixels(), device="cpu")[0].kind == "boxes"
 

@@ -16,7 +16,8 @@ from maqee.models import Preprocessing
 from maqee.policy import Policy
 from maqee.quant import QuantizedModel
 from maqee.runtime.checks import check_images
-from maqee.runtime.engines import use_engine
+from maqee.runtime.engines import engines
+from maqee.runtime.graphs import forget_graphs
 from maqee.runtime.pictures import Images, Pictures
 from maqee.runtime.predictions import Prediction
 from maqee.runtime.predictor import predict_each
@@ -202,7 +203,8 @@ class ReadyModel:
 
     def to(self, device: str | torch.device) -> ReadyModel:
         """Move it to a device. CUDA graphs read weights where they lay, so a model that had some records anew."""
-        return use_engine(self, self.engine, torch.device(device))
+        forget_graphs(self.model)
+        return engines[self.engine](self, torch.device(device))
 
     def to_json(self) -> dict[str, Any]:
         """What it is, as plain values."""
