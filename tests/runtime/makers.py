@@ -13,6 +13,7 @@ from torch import Tensor
 from maqee.apq import Budget
 from maqee.apq.plan import Plan
 from maqee.apq.records import Figures
+from maqee.data import FileEntry, FileImages, ImageSet, eval_batches
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.io import write_json
 from maqee.models import Preprocessing, ViTConfig, load_backbone
@@ -124,3 +125,11 @@ def write_compressed_run(folder: Path, model: EarlyExitModel, images: Tensor) ->
     write_json(folder / PREPROCESSING, network.backbone.preprocessing.to_json())
     plan.save(folder / "plan.json")
     return folder, ReadyModel(network, plan.policy)
+
+
+def seen_by(model: EarlyExitModel, files: list[Path]) -> Tensor:
+    """Files as evaluation feeds them to a model."""
+    data = ImageSet(
+        "files", FileImages([FileEntry(str(file), file) for file in files]), torch.zeros(len(files)), ("x",)
+    )
+    return torch.cat([images for images, _ in eval_batches(data, model.backbone.preprocessing, len(files))])

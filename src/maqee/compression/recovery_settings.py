@@ -11,7 +11,7 @@ from maqee.errors import MaqeeError
 from maqee.training.recipe import AugmentSection
 
 MOST_IMAGES = 256  # of a step
-USUAL_LR = 5e-4  # for so many; results/README.md has the comparison
+USUAL_LR = 5e-4  # for so many; docs/results.md has the comparison
 
 
 def usual_lr(batch_size: int) -> float:

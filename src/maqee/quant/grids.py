@@ -46,7 +46,10 @@ class UniformGrid:
         return 2**self.bits - 1
 
     def codes(self, x: Tensor) -> Tensor:
-        """Codes as floating-point numbers, ready for arithmetic."""
+        """Codes as floating-point numbers, ready for arithmetic.
+
+        Clamped in two steps, here and below: in a grid that trains the width, and so the top, is a tensor.
+        """
         return (torch.round(x / self.scale) + self.zero).clamp(min=0).clamp(max=self.top)
 
     def values(self, codes: Tensor) -> Tensor:
