@@ -19,6 +19,16 @@ def test_who_leaves_where() -> None:
         take_exits(confidence, (0.1, 0.2, 0.3))
 
 
+def test_closed_is_above_one_and_not_what_nobody_reaches() -> None:
+    policy = Policy((1.0, NEVER, 0.0, 1.0 + 1e-9))
+    assert (policy.open, policy.closed) == ((0, 2), (1, 3))
+    assert Policy.never(2).closed == (0, 1)
+    # A softmax may stray above 1 by rounding, and the threshold may be rounded to 1: closed is closed.
+    confidence = np.array([[1.0, 1.0], [1.0000001, 1.0000001]], dtype=np.float32)
+    assert take_exits(confidence, (1.0 + 1e-9, 1.0)).tolist() == [1, 1]
+    assert take_exits(confidence, np.array([[1.0, 1.0], [NEVER, NEVER]])).tolist() == [[0, 2], [0, 2]]
+
+
 def test_a_threshold_is_rounded_like_the_executed_policy() -> None:
     import torch
 

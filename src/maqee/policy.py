@@ -11,14 +11,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from maqee.errors import MaqeeError
 
-NEVER = 2.0  # no confidence reaches it; a finite number so that it can be written as JSON
+NEVER = 2.0  # closes an exit; a finite number so that it can be written as JSON
+
+
+def closed_exits(thresholds: ArrayLike) -> NDArray[np.bool_]:
+    """Which exits are closed: nobody can leave there, because a confidence is at most 1 and the threshold is above.
+
+    A threshold that nobody happens to reach is not closed. A closed exit is as good as not there: its head is neither
+    run nor charged.
+    """
+    return np.asarray(thresholds, dtype=np.float64) > 1
 
 
 def take_exits(confidence: NDArray[np.floating], thresholds: ArrayLike) -> NDArray[np.intp]:
     """The exit every sample takes: the first whose confidence is at least its threshold, E where there is none.
 
     Thresholds are rounded to the confidences' own precision, as `EarlyExitModel.run` does when it really stops, so that
-    both agree on every sample.
+    both agree on every sample. Closed exits let nobody go, not even where rounding has lifted a confidence above 1.
 
     Args:
         confidence: (n, E).
@@ -27,7 +36,7 @@ def take_exits(confidence: NDArray[np.floating], thresholds: ArrayLike) -> NDArr
     Returns:
         (n, ...) indices; E is full depth.
     """
-    limits = np.asarray(thresholds, dtype=confidence.dtype)
+    limits = np.where(closed_exits(thresholds), np.inf, thresholds).astype(confidence.dtype)
     n, exits = confidence.shape
     if limits.ndim == 0 or limits.shape[-1] != exits:
         given = limits.shape[-1] if limits.ndim else 0
@@ -42,6 +51,8 @@ def take_exits(confidence: NDArray[np.floating], thresholds: ArrayLike) -> NDArr
 @dataclass(frozen=True)
 class Policy:
     """A sample leaves at the first exit whose confidence is at least the exit's threshold; else at full depth.
+
+    A threshold above 1 closes its exit (`closed_exits`).
 
     Example:
         >>> Policy((0.9, 0.8)).thresholds
@@ -64,6 +75,16 @@ class Policy:
     def never(cls, exits: int) -> Policy:
         """Full depth for every sample."""
         return cls((NEVER,) * exits)
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """The exits that are not closed, counted from 0."""
+        return tuple(np.flatnonzero(~closed_exits(self.thresholds)).tolist())
+
+    @property
+    def closed(self) -> tuple[int, ...]:
+        """The exits that are."""
+        return tuple(np.flatnonzero(closed_exits(self.thresholds)).tolist())
 
     def check(self, exits: int) -> None:
         """Complain if the policy was made for another number of exits."""

@@ -85,7 +85,9 @@ def problems(draw: st.DrawFn, exits: int = 3, most: int = 12, step: int = 100) -
     samples = draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     confidence = (rng.integers(0, step + 1, (samples, exits)) / step).astype(np.float32)
-    limit = Limit(rng.normal(size=(samples, exits + 1)), float(rng.normal() * 0.5)) if draw(st.booleans()) else None
+    spend, bound = rng.normal(size=(samples, exits + 1)), float(rng.normal() * 0.5)
+    heads = rng.choice([0.0, 0.1, 0.7], (2, exits))  # of what is spent, and of the objective
+    limit = Limit(spend, bound, heads[0]) if draw(st.booleans()) else None
     return ExitProblem(
         confidence=confidence,
         value=rng.normal(size=(samples, exits + 1)),
@@ -95,4 +97,5 @@ def problems(draw: st.DrawFn, exits: int = 3, most: int = 12, step: int = 100) -
         reaching=draw(st.booleans()),
         constant=0.5,
         limit=limit,
+        heads=heads[1],
     )

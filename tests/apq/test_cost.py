@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from maqee.apq import BitSettings, bops, part_bops, total_macs, utilization
+from maqee.apq import BitSettings, bops, part_bops, part_reach, total_macs, utilization
+from maqee.apq.cost import closed_blocks, closing_saves, full_precision_bops
 from maqee.errors import MaqeeError
 from maqee.exits import add_exits
 from maqee.models.load import on_meta
 from maqee.models.presets import presets
 from maqee.parts import Part, block_parts
+from maqee.policy import NEVER
 from maqee.widths import BlockWidths
 from tests.helpers import by_block
 
@@ -43,6 +45,23 @@ def test_by_hand() -> None:
     assert reach.tolist() == [1.0, 0.25]
     assert bops(PARTS, bits, reach) == 10240 + 1200 + 112 + 80 + 0.25 * (192 + 2000) + 2048
     assert total_macs(PARTS, reach) == 10 + 100 + 7 + 5 + 0.25 * 103 + 2
+
+
+def test_heads_of_closed_exits_are_not_charged() -> None:
+    """Heads after blocks 1 and 2 of 3 are 5 and 7 MACs, at 4/4 bits 80 and 112 BOPs; one at the end is 9 and stays."""
+    blocks = [Part(f"block {number} linear", "linear", 100, number) for number in (1, 2, 3)]
+    early = [Part("exit 1 head", "head", 5, 1, "0"), Part("exit 2 head", "head", 7, 2, "1")]
+    parts, bits = [*blocks, *early, Part("exit 3 head", "head", 9, 3, "2")], by_block((4, 4, 4))
+    reach = utilization([0.0, 0.5, 0.5], [1, 2, 3], 3)
+    assert closed_blocks((NEVER, 0.7), (1, 2, 3)) == (1,)
+    assert bops(parts, bits, reach, closed=(1,)) == 1600 + 1600 + 800 + 112 + 72
+    assert total_macs(parts, reach, closed=(1,)) == 100 + 100 + 50 + 7 + 4.5
+    assert part_reach(parts, reach, closed=(1, 2)).tolist() == [1, 1, 0.5, 0, 0, 0.5]
+    assert closing_saves([80, 112], (0.5, 0.7)).tolist() == [0, 0, 0]
+    assert closing_saves([80, 112], (NEVER, 0.7)).tolist() == [0, 80, 80]
+    assert closing_saves([80, 112], (0.5, NEVER)).tolist() == [0, 0, 112]
+    assert closing_saves([80, 112], (NEVER, NEVER)).tolist() == [0, 80, 192]
+    assert full_precision_bops(parts, 3) == 1024 * 309
 
 
 def test_layers_of_a_block_with_different_widths() -> None:

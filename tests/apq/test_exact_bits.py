@@ -16,6 +16,7 @@ from maqee.apq.figures import block_reach, policy_figures
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
 from maqee.errors import MaqeeError
+from maqee.policy import NEVER
 from tests.apq.makers import make_trace
 
 SCALES = Scales(tau=(0.05,) * 3)
@@ -50,10 +51,10 @@ def _risks(seed: int = 0) -> BlockRisks:
     return BlockRisks(3, 0.3 * noise, noise)
 
 
-def _worth(bits: tuple[int, ...], options: SearchOptions) -> float:
+def _worth(bits: tuple[int, ...], options: SearchOptions, thresholds: tuple[float, ...] = THRESHOLDS) -> float:
     """What is minimised, from the cost model and the definition of R."""
     trace = make_trace()
-    reach = block_reach(trace, THRESHOLDS)
+    reach = block_reach(trace, thresholds)
     risk = _risks().at(bits, 0, SCALES, options)
     share = bops(trace.parts, trace.bits.with_weights(bits), reach) / bops(trace.parts, trace.bits, reach)
     return float((reach * risk).sum() + options.lambda_inner * share)
@@ -67,15 +68,18 @@ def test_total_bits() -> None:
     assert _worth(found, options) == pytest.approx(min(_worth(bits, options) for bits in every), abs=1e-9)
 
 
-def test_a_maximum_of_bops() -> None:
+@pytest.mark.parametrize("thresholds", [THRESHOLDS, (NEVER, *THRESHOLDS[1:])], ids=["all open", "one closed"])
+def test_a_maximum_of_bops(thresholds: tuple[float, ...]) -> None:
     options, trace = SearchOptions(lambda_inner=0.0), make_trace()
-    most = 0.97 * policy_figures(trace, THRESHOLDS).bops
-    found = allocate_bits(trace, THRESHOLDS, _risks(), SCALES, options, max_bops=most)
-    reach = block_reach(trace, THRESHOLDS)
-    cost = {bits: bops(trace.parts, trace.bits.with_weights(bits), reach) for bits in product(range(3, 7), repeat=6)}
+    most = 0.97 * policy_figures(trace, thresholds).bops
+    found = allocate_bits(trace, thresholds, _risks(), SCALES, options, max_bops=most)
+    cost = {
+        bits: policy_figures(trace.at_bits(trace.bits.with_weights(bits)), thresholds).bops
+        for bits in product(range(3, 7), repeat=6)
+    }
     assert cost[found] <= most * (1 + 1e-9)
-    best = min(_worth(bits, options) for bits in cost if cost[bits] <= most)
-    assert _worth(found, options) == pytest.approx(best, abs=1e-9)
+    best = min(_worth(bits, options, thresholds) for bits in cost if cost[bits] <= most)
+    assert _worth(found, options, thresholds) == pytest.approx(best, abs=1e-9)
 
 
 def test_budgets_that_cannot_be_met() -> None:

@@ -264,7 +264,7 @@ def test_too_few_samples_to_split() -> None:
 
 
 def test_budgets_that_cannot_be_met() -> None:
-    with pytest.raises(MaqeeError, match=r"^max_bops: 10 BOPs cannot be met: everybody leaving at the first exit"):
+    with pytest.raises(MaqeeError, match=r"^max_bops: 10 BOPs cannot be met: everybody leaving at the cheapest exit"):
         search(AdditiveModel(), budget=Budget(max_bops=10))
     with pytest.raises(MaqeeError, match=r"^like: W8A8 is not among the widths to choose from, 3 to 6 bits of weights"):
         search(AdditiveModel(), budget=Budget(like="W8A8"))

@@ -174,7 +174,7 @@ def test_a_drop_below_full_precision_is_a_minimum_of_accuracy() -> None:
     [
         ({"average_bits": 2.0}, "average_bits: 2.0 cannot be met with 3 to 6 bits a block: the nearest that can is 3"),
         ({"average_bits": 7.0}, "the nearest that can is 6"),
-        ({"max_bops": 1000.0}, "max_bops: 1000 BOPs cannot be met: everybody leaving at the first exit"),
+        ({"max_bops": 1000.0}, "max_bops: 1000 BOPs cannot be met: everybody leaving at the cheapest exit"),
         ({"min_metric": 1.0}, r"min_metric: 1.0 cannot be met at 4 bits on average: the nearest found is 0\."),
         ({"max_bops": 61000.0}, r"max_bops: 6.1e\+04 BOPs cannot be met at 4 bits on average: the nearest found is"),
     ],

@@ -13,6 +13,8 @@ from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_thresholds
 from maqee.apq.figures import policy_figures
 from maqee.apq.objective import (
+    ExitProblem,
+    Limit,
     best_metric_problem,
     least_cost_problem,
     outer_problem,
@@ -158,7 +160,7 @@ def test_a_budget_becomes_a_problem() -> None:
 def test_what_was_sorted_stays_sorted() -> None:
     trace = make_trace(50)
     problem = least_cost_problem(trace, 0.7)
-    bounded, priced = problem.bounded(-0.6), problem.priced(problem.value + 1)
+    bounded, priced = problem.bounded(-0.6), problem.priced(2.0)
     assert bounded.limit is not None
     assert problem.limit is not None
     assert (bounded.limit.bound, problem.limit.bound, priced.limit) == (-0.6, -0.7, None)
@@ -167,4 +169,41 @@ def test_what_was_sorted_stays_sorted() -> None:
         assert other.quantiles is problem.quantiles
     thresholds = (0.7, 0.9, 0.8)
     assert bounded.evaluate(thresholds) == least_cost_problem(trace, 0.6).evaluate(thresholds)
-    assert priced.evaluate(thresholds)[1] == pytest.approx(problem.evaluate(thresholds)[1] + 1)
+    priced_in = 2 * problem.spent(thresholds)
+    assert priced.evaluate(thresholds)[1] == pytest.approx(problem.evaluate(thresholds)[1] + priced_in)
+
+
+def test_closed_exits_save_their_heads() -> None:
+    """Worked out by hand: three samples, two exits; heads are 0.5 and 0.25 of the values, 2 and 4 of what is spent."""
+    problem = ExitProblem(
+        confidence=np.array([[0.9, 0.9], [0.1, 0.9], [0.1, 0.1]], dtype=np.float32),
+        value=np.tile([1.0, 2.0, 3.0], (3, 1)),
+        boundary=np.zeros((3, 2)),
+        tau=np.zeros(2),
+        boundary_weight=np.zeros(2),
+        limit=Limit(np.tile([10.0, 20.0, 30.0], (3, 1)), 0.0, np.array([2.0, 4.0])),
+        heads=np.array([0.5, 0.25]),
+    )
+    assert problem.evaluate((0.5, 0.5)) == pytest.approx(((10 + 20 + 30) / 3, (1 + 2 + 3) / 3))
+    # The first is closed: two leave at the second, and all three have passed the first.
+    assert problem.evaluate((NEVER, 0.5)) == pytest.approx(((20 + 20 + 30) / 3 - 2, (2 + 2 + 3) / 3 - 0.5))
+    # The second is closed: one leaves before it, the other two pass it.
+    assert problem.evaluate((0.5, NEVER)) == pytest.approx(((10 + 30 + 30 - 8) / 3, (1 + 3 + 3 - 0.5) / 3))
+    assert problem.evaluate((NEVER, NEVER)) == pytest.approx((30 - 6, 3 - 0.75))
+    # A threshold that nobody reaches is not closed: the head must be run to find that out.
+    assert problem.evaluate((1.0, 1.0)) == pytest.approx((30, 3))
+    assert problem.spent((NEVER, 0.5)) == pytest.approx(70 / 3 - 2)
+    assert problem.priced(0.1).evaluate((NEVER, NEVER)) == pytest.approx((0, 3 - 0.75 + 0.1 * 24))
+
+
+def test_closing_an_exit_that_nobody_should_take_pays() -> None:
+    """The first exit is always wrong: at the same metric the search closes it and does not only raise its threshold."""
+    trace = make_trace(300)
+    useless = trace.correct.copy()
+    useless[:, 0] = 0
+    trace = replace(trace, correct=useless)
+    found = choose_thresholds(least_cost_problem(trace, trace.full_metric - 0.01), (0.8,) * 3)
+    assert found.thresholds[0] == NEVER
+    shut, raised = (policy_figures(trace, (first, *found.thresholds[1:])) for first in (NEVER, 1.0))
+    assert shut.exit_mass == raised.exit_mass
+    assert raised.bops - shut.bops == pytest.approx(50 * 16)  # the head's multiply-accumulates at 4/4 bits

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from maqee.apq.cost import bops
+from maqee.apq.cost import bops, closed_blocks
 from maqee.apq.figures import block_reach
 from maqee.apq.held_out import choose_expected
 from maqee.apq.loop import SearchResult, make_plan
@@ -96,7 +96,8 @@ def test_a_plan_says_it_all(plan: Plan, result: SearchResult) -> None:
     assert [step["kind"] for step in stored["history"]] == [step.kind for step in result.state.history]
     assert plan.policy.thresholds == result.best.thresholds
     assert plan.expected == choose_expected(result.trace, result.state.target, plan.scales, plan.options)[1]
-    cost = bops(result.trace.parts, plan.bits, block_reach(result.trace, plan.thresholds))
+    reach, closed = block_reach(result.trace, plan.thresholds), closed_blocks(plan.thresholds, plan.exit_blocks)
+    cost = bops(result.trace.parts, plan.bits, reach, closed)
     assert cost == pytest.approx(plan.got.bops, rel=1e-12)
 
 

@@ -134,7 +134,7 @@ def test_units_are_not_mixed_up() -> None:
         search(model, timed, Budget(like="W4A4"))
     with pytest.raises(MaqeeError, match=r"max_ms: the cost is BOPs here"):
         search(AdditiveModel(), plain, Budget(max_ms=1.0))
-    with pytest.raises(MaqeeError, match=r"max_ms: 0\.5 ms cannot be met: everybody leaving at the first exit"):
+    with pytest.raises(MaqeeError, match=r"max_ms: 0\.5 ms cannot be met: everybody leaving at the cheapest exit"):
         search(model, timed, Budget(max_ms=0.5))
     with pytest.raises(MaqeeError, match="give one of them"):
         Budget(max_ms=1.0, max_bops=1.0)

@@ -29,10 +29,10 @@ from maqee.policy import NEVER
 from tests.apq.makers import make_trace, problems
 
 
-@given(problems())
+@given(problems(), st.tuples(*(st.sampled_from((value, NEVER)) for value in (0.4, 0.7, 0.55))))
 @settings(max_examples=60)
-def test_a_scan_is_what_evaluation_says(problem: ExitProblem) -> None:
-    thresholds = (0.4, 0.7, 0.55)
+def test_a_scan_is_what_evaluation_says(problem: ExitProblem, thresholds: tuple[float, ...]) -> None:
+    """Whichever of the other exits are closed."""
     for index in range(3):
         candidates = np.union1d(every_candidate(problem, index, 0.5), np.array(GRID[::5]))
         scan = scan_exit(problem, thresholds, index, candidates)

@@ -99,6 +99,7 @@ def test_outcomes_by_hand() -> None:
     assert (first.samples, first.metric_sum, first.metric_square_sum, first.exit_block_sum) == (3, 2.0, 2.0, 6.0)
     assert (first.bops_sum, first.bops_square_sum) == (3 * early, 3 * early**2)
     assert (second.samples, second.metric_sum, second.metric_square_sum, second.exit_block_sum) == (2, 1.5, 1.25, 12.0)
+    late -= 3 * 50 * 16  # all exits are closed, so that their heads (50 multiply-accumulates at 4/4 bits) do not run
     assert (second.bops_sum, second.bops_square_sum) == (2 * late, 2 * late**2)
     found = expected_from(outcomes)
     assert found is not None

@@ -12,7 +12,7 @@ from maqee.apq import BitSettings
 from maqee.bench.throughput import mass_for_mean, policy_for_mass
 from maqee.data import eval_batches, open_data
 from maqee.evaluation.record import figures_under, measure_exits, metric_by_exit
-from maqee.exits import EarlyExitModel, Policy, add_exits
+from maqee.exits import NEVER, EarlyExitModel, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.tasks import tasks
 from tests.helpers import parting_thresholds, randomize
@@ -58,6 +58,12 @@ def test_policy_figures_are_what_running_gives(model: EarlyExitModel) -> None:
     assert figures.macs < never.macs
     assert never.bops == pytest.approx(1024 * never.macs)
     assert never.share_of_full_precision == pytest.approx(1.0)
+    assert never.macs == sum(part.macs for part in model.parts() if part.kind != "head")
+    # The first exit closed: everybody passes it, and saves its head.
+    raised, shut = (figures_under(model, record, Policy((first, 1.0)), BITS, {}) for first in (1.0, NEVER))
+    assert raised.exit_mass == shut.exit_mass == never.exit_mass
+    [head] = [part.macs for part in model.parts() if part.kind == "head" and part.block == 2]
+    assert raised.macs - shut.macs == pytest.approx(head)
 
 
 @given(mean=st.floats(4.1, 11.9))

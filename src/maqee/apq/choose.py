@@ -88,7 +88,7 @@ def _priced(
     found: list[Found] = []
 
     def at(price: float, start: Sequence[float]) -> Found:
-        priced = problem.priced(problem.value + price * scale * spend)
+        priced = problem.priced(price * scale)
         found.append(evaluated(problem, coordinate_search(priced, start, candidates).thresholds))
         return found[-1]
 

@@ -37,7 +37,8 @@ class _Binned:
         window: (n, E, 2) the thresholds [from, to) for which a reaching sample counts for BSR.
         window_weight: (E,) what it then adds.
         alone: E times (c_e,) what a threshold adds to the objective by itself: BSR where all samples count.
-        base: (Q,) what everybody at full depth comes to.
+        base: (Q,) what everybody at full depth comes to, all exits being open.
+        heads: (E, Q) what a sample saves that reaches a closed exit, for which the last threshold stands.
     """
 
     candidates: list[Floats]
@@ -47,6 +48,7 @@ class _Binned:
     window_weight: Floats
     alone: list[Floats]
     base: Floats
+    heads: Floats
 
 
 def exact_search(
@@ -95,9 +97,10 @@ class _Walk:
                 self.descend((*chosen, t), left, now)
 
     def _hopeful(self, index: int, alive: NDArray[np.intp], total: Floats) -> bool:
-        """Whether the best exit of every sample, freely chosen, would beat the best policy so far."""
-        gain = np.minimum(self.binned.gain[alive, index:].min(axis=1, initial=0.0), 0.0).sum(axis=0)  # (Q,)
-        bound = total + gain
+        """Whether the best exit of every sample, freely chosen and the only open one, would beat the best so far."""
+        saves = np.cumsum(np.pad(self.binned.heads[index:], ((1, 0), (0, 0))), axis=0)  # (exits left + 1, Q)
+        gain = (self.binned.gain[alive, index:] - saves[:-1]).min(axis=1, initial=np.inf)  # (alive, Q)
+        bound = total + np.minimum(gain, -saves[-1]).sum(axis=0)
         bound[0] += sum(float(alone.min()) for alone in self.binned.alone[index:])
         bound /= self.problem.samples
         excess = 0.0 if self.problem.limit is None else float(self.problem.limit.excess(bound[1]))
@@ -136,6 +139,8 @@ def _table(binned: _Binned, alive: NDArray[np.intp], first: int, index: int) -> 
     for quantity in range(table.shape[0]):
         gain = binned.gain[alive, index, quantity]
         table[quantity] = np.bincount(np.append(origin, here), np.append(gain, -gain), minlength=size)
+        if head := binned.heads[index, quantity]:  # whoever reaches the exit saves its head at the last threshold
+            table[quantity] -= head * np.bincount(origin + shape[-1] - 1, minlength=size)
     if binned.window_weight[index]:  # the last threshold, never, is near nobody: edges stay on the axis
         edges = np.append(*(origin + binned.window[alive, index, side] for side in (0, 1)))
         table[0] += np.bincount(edges, np.repeat([1, -1], alive.size) * binned.window_weight[index], minlength=size)
@@ -158,6 +163,7 @@ def _bin(problem: ExitProblem, candidates: Candidates, start: Sequence[float]) -
     samples, exits = problem.confidence.shape
     kinds = [problem.value] if problem.limit is None else [problem.value, problem.limit.spend]
     values = np.stack(kinds, axis=2)  # (n, E + 1, Q)
+    heads = [problem.heads] if problem.limit is None else [problem.heads, problem.limit.heads]
     lists = [candidates(problem, index, start[index]) for index in range(exits)]
     passes = np.zeros((samples, exits), dtype=np.intp)
     window = np.zeros((samples, exits, 2), dtype=np.intp)
@@ -180,4 +186,5 @@ def _bin(problem: ExitProblem, candidates: Candidates, start: Sequence[float]) -
         window_weight=problem.boundary_weight * problem.reaching,
         alone=alone,
         base=base,
+        heads=np.stack([np.broadcast_to(saved, exits) for saved in heads], axis=1),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from maqee.apq.bits import BlockBits, BlockRisks, bit_costs
+from maqee.apq.cost import bops, closed_blocks
 from maqee.apq.figures import Floats, block_reach
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
@@ -75,7 +76,7 @@ def allocate_bits(
     reach, widths = block_reach(trace, thresholds), np.arange(risks.drift.shape[1]) + risks.lowest
     expected = (reach * bit_costs(trace))[:, None] * widths  # BOPs of each block's weights
     worth = reach[:, None] * risks.total(scales, options)
-    fixed = _other_bops(trace, reach)
+    fixed = _other_bops(trace, thresholds, reach)
     now = fixed + float((reach * bit_costs(trace) * np.array(trace.bits.block_weights)).sum())
     worth = worth + options.lambda_inner * expected / now
     outside = (widths < options.bit_min) | (widths > options.bit_max)
@@ -91,11 +92,7 @@ def allocate_bits(
     return tuple(int(widths[column]) for column in allocate(worth, cost, budget))
 
 
-def _other_bops(trace: Trace, reach: Floats) -> float:
+def _other_bops(trace: Trace, thresholds: tuple[float, ...], reach: Floats) -> float:
     """Expected BOPs of everything that has no block bits."""
-    total = 0.0
-    for part in trace.parts:
-        if part.kind != "linear":
-            weight, activation = trace.bits.of(part)
-            total += part.macs * weight * activation * (1.0 if part.block == 0 else float(reach[part.block - 1]))
-    return total
+    others = [part for part in trace.parts if part.kind != "linear"]
+    return bops(others, trace.bits, reach, closed_blocks(thresholds, trace.exit_blocks))

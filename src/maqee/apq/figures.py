@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maqee.apq.cost import part_bops, utilization
+from maqee.apq.cost import closing_saves, part_bops, utilization
 from maqee.apq.records import Figures
 from maqee.apq.trace import Trace
 from maqee.policy import take_exits
@@ -25,16 +25,39 @@ def exit_mass(taken: NDArray[np.intp], exits: int) -> Floats:
 def exit_costs(trace: Trace) -> Floats:
     """What a sample costs that leaves at each exit and at full depth: (E + 1,), BOPs or measured milliseconds.
 
-    Expected cost is linear in the exit mass, so the cost of a policy is the mean of these over its samples.
+    All exits are open here; where a policy closes some, `closing_saves` of the `head_costs` come off. Expected cost is
+    linear in the exit mass, so the cost of a policy is the mean of these over its samples.
     """
     return exit_bops(trace) if trace.exit_ms is None else np.array(trace.exit_ms)
 
 
+def head_costs(trace: Trace) -> Floats:
+    """What the head of each exit adds to the cost of a sample that reaches it: (E,). Of times it is not known."""
+    return head_bops(trace) if trace.exit_ms is None else np.zeros(trace.exits)
+
+
+def lone_exit_costs(trace: Trace) -> Floats:
+    """What a sample costs that leaves at each exit or at full depth, all exits before it being closed: (E + 1,)."""
+    return exit_costs(trace) - np.append(0.0, np.cumsum(head_costs(trace)))
+
+
 def exit_bops(trace: Trace) -> Floats:
-    """BOPs of a sample that leaves at each exit and at full depth: (E + 1,)."""
+    """BOPs of a sample that leaves at each exit and at full depth, all exits being open: (E + 1,)."""
     costs = part_bops(trace.parts, trace.bits)
     blocks = np.array([part.block for part in trace.parts])
     return np.array([costs[blocks <= end].sum() for end in trace.exit_blocks])
+
+
+def head_bops(trace: Trace) -> Floats:
+    """BOPs of the head of each exit: (E,)."""
+    costs = part_bops(trace.parts, trace.bits)
+    blocks = np.array([part.block if part.kind == "head" else 0 for part in trace.parts])
+    return np.array([costs[blocks == end].sum() for end in trace.exit_blocks[:-1]])
+
+
+def policy_bops(trace: Trace, thresholds: Sequence[float]) -> Floats:
+    """BOPs of a sample that leaves at each exit and at full depth under a policy, which may close exits: (E + 1,)."""
+    return exit_bops(trace) - closing_saves(head_bops(trace), thresholds)
 
 
 def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
@@ -46,7 +69,7 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
     return Figures(
         metric=float(trace.correct[rows, taken].astype(np.float64).sum() / trace.samples),
         loss=float(trace.loss[rows, taken].astype(np.float64).sum() / trace.samples),
-        bops=float((mass * exit_bops(trace)).sum()),
+        bops=float((mass * policy_bops(trace, thresholds)).sum()),
         mean_exit=float((mass * np.array(trace.exit_blocks)).sum()),
         exit_mass=tuple(float(share) for share in mass),
         average_bits=average,

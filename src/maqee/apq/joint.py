@@ -23,7 +23,7 @@ from maqee.apq.budget import USUAL_DROP, Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.cost import bops, utilization
 from maqee.apq.exact import check_exits
-from maqee.apq.figures import exit_costs, policy_figures
+from maqee.apq.figures import lone_exit_costs, policy_figures
 from maqee.apq.held_out import HeldOutChoices, expected_choice, keeps_on_others
 from maqee.apq.ladder import next_rung
 from maqee.apq.measure import Measure
@@ -288,10 +288,10 @@ def _better_folds(old: tuple[FoldOutcome, ...], new: tuple[FoldOutcome, ...]) ->
 
 
 def _check_possible(budget: Budget, narrowest: Trace) -> None:
-    """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
-    least = float(exit_costs(narrowest).min())
+    """Complain before the work begins if not even the fewest bits and the cheapest exit are cheap enough."""
+    least = float(lone_exit_costs(narrowest).min())
     if budget.max_cost is not None and least > budget.max_cost:
         raise MaqeeError(
-            f"{budget.asked_cost} cannot be met: everybody leaving at the first exit with the fewest bits costs "
-            f"{least:.4g}."
+            f"{budget.asked_cost} cannot be met: everybody leaving at the cheapest exit with the fewest bits "
+            f"costs {least:.4g}."
         )

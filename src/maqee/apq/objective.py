@@ -1,8 +1,9 @@
 """The outer objective J of a policy, arranged so that thresholds can be searched by sorting and adding.
 
 J = sum_e R_e + lambda BOPs falls apart into what each sample adds by leaving where it leaves (its share of PGR and of
-cost), what each exit adds by having samples near its threshold (BSR), and a constant (QID and SQNR do not depend on
-thresholds). Nothing else about risks is needed to choose thresholds, so the search knows only these three.
+cost), less what it saves where it passes a closed exit (the head there), what each exit adds by having samples near its
+threshold (BSR), and a constant (QID and SQNR do not depend on thresholds). Nothing else about risks is needed to choose
+thresholds, so the search knows only these four.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from maqee.apq.budget import Budget
 from maqee.apq.candidates import quantile_values
-from maqee.apq.figures import exit_costs
+from maqee.apq.cost import closing_saves
+from maqee.apq.figures import exit_costs, head_costs
 from maqee.apq.options import SearchOptions
 from maqee.apq.records import Scales
 from maqee.apq.risks import (
@@ -41,10 +43,12 @@ class Limit:
     Attributes:
         spend: (n, E + 1) what a sample spends by leaving at each exit; minus its correctness to ask for accuracy.
         bound: the most that may be spent.
+        heads: (E,) what of it the head of each exit is, which whoever passes the exit saves where it is closed.
     """
 
     spend: Floats
     bound: float
+    heads: Floats | float = 0.0
 
     @property
     def allowance(self) -> float:
@@ -69,6 +73,7 @@ class ExitProblem:
         reaching: only samples that reach an exit count for its BSR.
         constant: added to every policy's objective.
         limit: what policies must keep to.
+        heads: (E,) what of `value` the head of each exit is, which whoever passes the exit saves where it is closed.
     """
 
     confidence: NDArray[np.float32]
@@ -79,6 +84,7 @@ class ExitProblem:
     reaching: bool = False
     constant: float = 0.0
     limit: Limit | None = None
+    heads: Floats | float = 0.0
 
     @property
     def exits(self) -> int:
@@ -127,19 +133,27 @@ class ExitProblem:
     def evaluate(self, thresholds: Sequence[float]) -> tuple[float, float]:
         """(excess over the limit, objective) of a policy. Policies compare by this pair: the limit comes first."""
         taken = take_exits(self.confidence, thresholds)
-        rows = np.arange(self.samples)
-        total = float(self.value[rows, taken].sum() / self.samples) + self.constant
+        total = self._mean(self.value, self.heads, thresholds, taken) + self.constant
         for index in range(self.exits):
             if self.boundary_weight[index]:
                 total += float(self.boundary_weight[index]) * self._near(index, thresholds[index], taken)
         if self.limit is None:
             return 0.0, total
-        spent = self.limit.spend[rows, taken].sum() / self.samples
-        return float(self.limit.excess(spent)), total
+        spent = self._mean(self.limit.spend, self.limit.heads, thresholds, taken)
+        return float(self.limit.excess(np.array(spent))), total
 
-    def priced(self, value: Floats) -> ExitProblem:
-        """The same samples with other values and without a limit."""
-        return self._sorted_already(replace(self, value=value, limit=None))
+    def spent(self, thresholds: Sequence[float]) -> float:
+        """The mean of what a policy spends of the limit."""
+        assert self.limit is not None
+        taken = take_exits(self.confidence, thresholds)
+        return self._mean(self.limit.spend, self.limit.heads, thresholds, taken)
+
+    def priced(self, price: float) -> ExitProblem:
+        """The same samples with a price on what is spent in place of the limit."""
+        assert self.limit is not None
+        value = self.value + price * self.limit.spend
+        heads = np.asarray(self.heads) + price * np.asarray(self.limit.heads)
+        return self._sorted_already(replace(self, value=value, heads=heads, limit=None))
 
     def bounded(self, bound: float) -> ExitProblem:
         """The same problem with another bound of its limit."""
@@ -151,6 +165,13 @@ class ExitProblem:
         kept = ("orders", "boundary_orders", "quantiles", "turning_points")
         other.__dict__.update({name: getattr(self, name) for name in kept})
         return other
+
+    def _mean(
+        self, values: Floats, heads: Floats | float, thresholds: Sequence[float], taken: NDArray[np.intp]
+    ) -> float:
+        """What samples that leave at `taken` come to on average; heads of closed exits are not in it."""
+        chosen = values[np.arange(self.samples), taken] - closing_saves(heads, thresholds)[taken]
+        return float(chosen.sum() / self.samples)
 
     def _near(self, index: int, threshold: float, taken: NDArray[np.intp]) -> float:
         rho, tau = self.boundary[:, index], self.tau[index]
@@ -180,6 +201,7 @@ def outer_problem(trace: Trace, scales: Scales, options: SearchOptions) -> ExitP
         boundary_weight=options.alpha * options.use_bsr * weight / scales.bsr,
         reaching=options.bsr_samples == "reaching",
         constant=constant,
+        heads=options.lambda_outer * head_costs(trace) / scales.cost,
     )
 
 
@@ -192,13 +214,14 @@ def least_cost_problem(trace: Trace, target: float, cost_scale: float = 1.0) -> 
         tau=np.zeros(trace.exits),
         boundary_weight=np.zeros(trace.exits),
         limit=Limit(-trace.correct.astype(np.float64), -target),
+        heads=head_costs(trace) / cost_scale,
     )
 
 
 def with_cost_limit(problem: ExitProblem, trace: Trace, most: float, cost_scale: float = 1.0) -> ExitProblem:
     """The same objective, with an expected cost of at most `most`."""
     spend = np.tile(exit_costs(trace) / cost_scale, (trace.samples, 1))
-    return replace(problem, limit=Limit(spend, most / cost_scale))
+    return replace(problem, limit=Limit(spend, most / cost_scale, head_costs(trace) / cost_scale))
 
 
 def best_metric_problem(trace: Trace, most: float, cost_scale: float = 1.0) -> ExitProblem:
@@ -207,14 +230,14 @@ def best_metric_problem(trace: Trace, most: float, cost_scale: float = 1.0) -> E
     Cost is in the objective with so small a price that all a policy may spend weighs half as much as one sample's
     answer. Counted against what may be spent, it means the same at all bits.
     """
-    costs = exit_costs(trace)
-    tie_break = 0.5 / trace.samples * costs / most
+    tie_break = 0.5 / trace.samples
     problem = ExitProblem(
         confidence=trace.confidence[:, :-1],
-        value=tie_break - trace.correct.astype(np.float64),
+        value=tie_break * exit_costs(trace) / most - trace.correct.astype(np.float64),
         boundary=trace.float_confidence[:, :-1].astype(np.float64),
         tau=np.zeros(trace.exits),
         boundary_weight=np.zeros(trace.exits),
+        heads=tie_break * head_costs(trace) / most,
     )
     return with_cost_limit(problem, trace, most, cost_scale)
 

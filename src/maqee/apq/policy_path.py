@@ -14,7 +14,7 @@ import numpy as np
 from maqee.apq.objective import ExitProblem
 from maqee.apq.records import Found, better
 from maqee.apq.thresholds import Candidates, coordinate_search, evaluated, quantile_candidates
-from maqee.policy import NEVER, take_exits
+from maqee.policy import NEVER
 
 _PRICES = tuple(float(price) for price in np.geomspace(1e-2, 1e2, 17))
 
@@ -37,14 +37,12 @@ class PolicyPath:
         policy = tuple(float(value) for value in start)
         policies = [(NEVER,) * problem.exits, policy]
         for price in _PRICES:
-            priced = problem.priced(problem.value + price * scale * spend)
+            priced = problem.priced(price * scale)
             policy = coordinate_search(priced, policy, candidates).thresholds
             policies.append(policy)
-        rows = np.arange(problem.samples)
         self._known: list[tuple[float, Found]] = []  # what each spends, and its objective
         for policy in dict.fromkeys(policies):
-            spent = float(spend[rows, take_exits(problem.confidence, policy)].sum() / problem.samples)
-            self._known.append((spent, evaluated(problem, policy)))
+            self._known.append((problem.spent(policy), evaluated(problem, policy)))
         self.most_careful = min(spent for spent, _ in self._known)
 
     def within(self, bound: float) -> Found:

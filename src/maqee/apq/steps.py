@@ -12,7 +12,7 @@ from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
-from maqee.apq.figures import exit_costs, policy_figures
+from maqee.apq.figures import lone_exit_costs, policy_figures
 from maqee.apq.held_out import choose_expected
 from maqee.apq.measure import Measure
 from maqee.apq.objective import problem_within
@@ -206,12 +206,12 @@ class Run:
 
 
 def _check_possible(budget: Budget, trace: Trace, options: SearchOptions) -> None:
-    """Complain before the work begins if not even the fewest bits and the first exit are cheap enough."""
+    """Complain before the work begins if not even the fewest bits and the cheapest exit are cheap enough."""
     fewest = trace.bits.with_weights((options.bit_min,) * trace.depth)
-    least = float(exit_costs(trace.at_bits(fewest)).min())
+    least = float(lone_exit_costs(trace.at_bits(fewest)).min())
     if budget.max_bops is not None and least > budget.max_bops:
         raise MaqeeError(
-            f"max_bops: {budget.max_bops:.4g} BOPs cannot be met: everybody leaving at the first exit with "
+            f"max_bops: {budget.max_bops:.4g} BOPs cannot be met: everybody leaving at the cheapest exit with "
             f"{options.bit_min} bits a block costs {least:.4g}."
         )
 

@@ -2,7 +2,7 @@
 
 Threshold phi of an exit decides who leaves there: of the samples that reach it, those with confidence >= phi. Moving
 phi up passes them on one by one, so the objective at all values is a running sum over the samples in order of
-confidence. No candidate needs a pass of its own.
+confidence. No candidate needs a pass of its own. A closed exit passes on all of them, and each saves its head.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from maqee.apq.candidates import GRID as GRID
 from maqee.apq.candidates import QUANTILES, quantile_values
+from maqee.apq.cost import closing_saves
 from maqee.apq.objective import ExitProblem
 from maqee.apq.records import Found, better
-from maqee.policy import NEVER, take_exits
+from maqee.policy import NEVER, closed_exits, take_exits
 
 Floats = NDArray[np.float64]
 Candidates = Callable[[ExitProblem, int, float], Floats]  # problem, exit, its threshold now -> thresholds to look at
@@ -83,9 +84,11 @@ def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, can
     reached = before == index
     rows = np.arange(problem.samples)
     onward = index + 1 + take_exits(problem.confidence[:, index + 1 :], thresholds[index + 1 :])
-    passed = problem.value[rows, onward]  # what a sample adds if it passes this exit
+    others = (*thresholds[:index], 0.0, *thresholds[index + 1 :])  # this exit is open until the end of the scan
+    saves = closing_saves(problem.heads, others)
+    passed = problem.value[rows, onward] - saves[onward]  # what a sample adds if it passes this exit
     passed = passed + _near_cost(problem, thresholds, range(index + 1, problem.exits), onward, sampled=True)
-    elsewhere = np.where(reached, passed, problem.value[rows, before])
+    elsewhere = np.where(reached, passed, problem.value[rows, before] - saves[before])
     elsewhere = elsewhere + _near_cost(problem, thresholds, range(index), before, sampled=True)
     base = elsewhere.sum() / problem.samples + problem.constant
     base += _near_cost(problem, thresholds, [i for i in range(problem.exits) if i != index], before, sampled=False)
@@ -93,15 +96,19 @@ def scan_exit(problem: ExitProblem, thresholds: Sequence[float], index: int, can
     order = problem.orders[index]
     order = order[reached[order]]
     first = np.searchsorted(problem.confidence[order, index], candidates.astype(np.float32))  # the first that leaves
-    objective = base + _from_end(problem.value[order, index] - passed[order])[first] / problem.samples
+    objective = base + _from_end(problem.value[order, index] - saves[index] - passed[order])[first] / problem.samples
+    closed = closed_exits(candidates) * (order.size / problem.samples)  # share of samples that pass a closed exit
+    objective = objective - closed * np.broadcast_to(problem.heads, problem.exits)[index]
     if problem.boundary_weight[index]:
         objective = objective + problem.boundary_weight[index] * _near_share(problem, index, candidates, reached)
     if problem.limit is None:
         return Scan(np.zeros(candidates.size), objective)
-    spend = problem.limit.spend
-    spent = np.where(reached, spend[rows, onward], spend[rows, before]).sum()
-    spent = spent + _from_end(spend[order, index] - spend[order, onward[order]])[first]
-    return Scan(problem.limit.excess(spent / problem.samples), objective)
+    spend, saves = problem.limit.spend, closing_saves(problem.limit.heads, others)
+    passed = spend[rows, onward] - saves[onward]
+    spent = np.where(reached, passed, spend[rows, before] - saves[before]).sum()
+    spent = spent + _from_end(spend[order, index] - saves[index] - passed[order])[first]
+    spent = spent / problem.samples - closed * np.broadcast_to(problem.limit.heads, problem.exits)[index]
+    return Scan(problem.limit.excess(spent), objective)
 
 
 def sweep(problem: ExitProblem, found: Found, candidates: Candidates) -> Found:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maqee.apq.figures import exit_bops
+from maqee.apq.figures import policy_bops
 from maqee.apq.records import Expected, FoldOutcome, Found
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
@@ -51,7 +51,7 @@ def outcome_on(held_out: Trace, found: Found) -> FoldOutcome:
     """What a choice does on samples that had no part in it."""
     taken = take_exits(held_out.confidence[:, :-1], found.thresholds)
     metric = held_out.correct[np.arange(held_out.samples), taken].astype(np.float64)
-    bops = exit_bops(held_out)[taken]
+    bops = policy_bops(held_out, found.thresholds)[taken]
     return FoldOutcome(
         thresholds=found.thresholds,
         excess=found.excess,

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from maqee.apq import Budget
-from maqee.apq.cost import bops
+from maqee.apq.cost import bops, without_early_heads
 from maqee.apq.plan import Plan, library_versions
 from maqee.apq.records import Figures
 from maqee.evaluation.quantization_cases import parse_widths
@@ -120,7 +120,7 @@ def write_run(quantized: QuantizedModel, folder: Path) -> Path:
         got=Figures(
             metric=0.0,
             loss=0.0,
-            bops=bops(network.parts(), bits),
+            bops=bops(without_early_heads(network.parts(), bits.depth), bits),
             mean_exit=float(network.backbone.depth),
             exit_mass=(0.0,) * network.num_exits + (1.0,),
             average_bits=mean,

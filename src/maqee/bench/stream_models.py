@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from maqee.apq.cost import total_macs
+from maqee.apq.cost import total_macs, without_early_heads
 from maqee.bench.noise_models import float_network, quantize_on_noise, same_shape, write_run
 from maqee.bench.starting import at_full_depth, start_model
 from maqee.errors import MaqeeError
@@ -47,7 +47,7 @@ class StreamModels(NamedTuple):
     Attributes:
         ready: the model with exits, on its engine.
         full: the same at full depth.
-        full_macs: multiply-accumulates of that, early heads included if it computes them.
+        full_macs: multiply-accumulates of that, which runs no early heads.
         reference: a float network of the same shape at full depth; `full` itself where that is one.
         simulated: on the engine triton, parts without kernels, and why.
     """
@@ -97,24 +97,19 @@ def start_models(
         copied = replace(ready, model=copy.deepcopy(network))  # blocks are compiled in place, this one as a whole
         whole = start_model(copied, engine, device, dtype, compile=False, graphs=False).model
         full = FullDepth(FULL, _compiled(whole) if compile else whole, next(whole.parameters()).dtype)
-        macs = total_macs(
-            [part for part in network.parts() if part.kind != "head" or part.block == whole.backbone.depth]
-        )
         reference = full if ready.compression is None else _float_reference(network, device, compile)
     else:
         reference = _float_reference(network, device, compile)
         never = start_model(at_full_depth(ready), engine, device, dtype, compile=False, graphs=graphs)
         full = FullDepth(FULL, partial(never.model.run, policy=never.policy), torch.float32)
-        macs = total_macs(never.model.parts())
     ready = start_model(ready, engine, device, dtype, compile=compile, graphs=graphs)
     simulated = _parts_without_kernels(network) if engine == "triton" else ()
-    return StreamModels(ready, full, macs, reference, simulated)
+    return StreamModels(ready, full, macs_at_full_depth(network), reference, simulated)
 
 
 def macs_at_full_depth(network: EarlyExitModel) -> float:
     """Multiply-accumulates of an image without the early heads."""
-    depth = network.backbone.depth
-    return total_macs([part for part in network.parts() if part.kind != "head" or part.block == depth])
+    return total_macs(without_early_heads(network.parts(), network.backbone.depth))
 
 
 def _float_reference(network: EarlyExitModel, device: torch.device, compile: bool) -> FullDepth:

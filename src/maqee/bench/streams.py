@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maqee.apq.cost import bops, total_macs, utilization
+from maqee.apq.cost import bops, closed_blocks, total_macs, utilization
 from maqee.bench.noise_models import asked_settings
 from maqee.bench.starting import numbers_of
 from maqee.bench.stream_models import FULL, StreamModels, macs_at_full_depth, open_model, start_models
@@ -23,7 +23,7 @@ from maqee.bench.timing import time_together
 from maqee.device import check_precision, pick_device, synchronize
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel
+from maqee.exits import EarlyExitModel, Policy
 from maqee.models import presets
 from maqee.models.compiling import many_versions
 from maqee.processor import check_reduced_precision
@@ -110,7 +110,8 @@ def bench_stream(
         for mean_exit in mean_exits:
             mass = mass_for_mean(models.ready.model.exit_blocks, mean_exit)
             stopping = models.ready.with_policy(policy_for_mass(confidences, mass))
-            rows.append(_measure(models, _jobs(models, stopping, batches, batch_size), target, repeats))
+            jobs = _jobs(models, stopping, batches, batch_size)
+            rows.append(_measure(models, stopping.policy, jobs, target, repeats))
     network = models.ready.model
     made = models.ready.compression is not None and not Path(model).is_dir()
     planned = models.ready.compression is not None and not made
@@ -193,7 +194,9 @@ def _confidences(network: EarlyExitModel, batches: Sequence[Tensor]) -> Tensor:
     return torch.cat(found, dim=1)
 
 
-def _measure(models: StreamModels, jobs: dict[str, Job], device: torch.device, repeats: int) -> StreamRow:
+def _measure(
+    models: StreamModels, policy: Policy, jobs: dict[str, Job], device: torch.device, repeats: int
+) -> StreamRow:
     """All ways in turn for throughput, then each once more for latencies."""
     network = models.ready.model
     count = sum(len(batch) for batch in jobs["stream"].batches)
@@ -205,9 +208,10 @@ def _measure(models: StreamModels, jobs: dict[str, Job], device: torch.device, r
     seconds = dict(zip(jobs, times, strict=True))
     mass = np.bincount(taken, minlength=network.num_exits + 1) / count
     reach = utilization(mass.tolist(), network.exit_blocks, network.backbone.depth)
-    share = total_macs(network.parts(), reach) / models.full_macs
+    closed = closed_blocks(policy.thresholds, network.exit_blocks)
+    share = total_macs(network.parts(), reach, closed) / models.full_macs
     ideal = count / (seconds[FULL] * share)
-    cost = bops(network.parts(), _bits_of(models.ready), reach)
+    cost = bops(network.parts(), _bits_of(models.ready), reach, closed)
     ways = []
     for name, latencies in zip(jobs, waits, strict=True):
         p50, p95, p99 = (float(value) for value in np.percentile(latencies, (50, 95, 99)) * 1e3)

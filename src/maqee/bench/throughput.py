@@ -13,12 +13,12 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from maqee.apq.cost import total_macs, utilization
+from maqee.apq.cost import closed_blocks, total_macs, utilization
 from maqee.bench.result import BenchResult
 from maqee.bench.timing import time_together
 from maqee.device import check_precision, pick_device
 from maqee.environment import describe_environment
-from maqee.exits import Policy, add_exits
+from maqee.exits import NEVER, Policy, add_exits
 from maqee.models import load_backbone
 from maqee.models.compiling import compile_each
 from maqee.processor import check_reduced_precision
@@ -125,7 +125,8 @@ def bench_exits(
         taken = network.run(images, policy).exit.cpu().numpy()
         mass = np.bincount(taken, minlength=network.num_exits + 1) / batch_size
         reach = utilization(mass.tolist(), network.exit_blocks, network.backbone.depth)
-        ideal = total_macs(network.backbone.parts()) / total_macs(network.parts(), reach)
+        closed = closed_blocks(policy.thresholds, network.exit_blocks)
+        ideal = total_macs(network.backbone.parts()) / total_macs(network.parts(), reach, closed)
         jobs: list[Callable[[], Any]] = [partial(full, images), partial(network.run, images, policy)]
         with torch.inference_mode():
             times = time_together(jobs, target, repeats)
@@ -180,7 +181,7 @@ def policy_for_mass(confidences: Tensor, mass: np.ndarray) -> Policy:
     for row, share in zip(confidences, mass[:-1], strict=True):
         count = min(round(float(share) * samples), int(alive.sum()))
         values = row[alive].sort(descending=True).values
-        threshold = float(values[count - 1]) if count else 2.0
+        threshold = min(float(values[count - 1]), 1.0) if count else NEVER
         thresholds.append(threshold)
         alive &= row < threshold
     return Policy(tuple(thresholds))

@@ -67,7 +67,7 @@ class EnvelopePoint:
         metric: the task's metric.
         mean_exit: mean block after which images leave.
         bops: expected bit operations of an image.
-        share_of_full_precision: those, of the same model in full precision at full depth.
+        share_of_full_precision: those, of the same model in full precision at full depth, without early heads.
     """
 
     method: str

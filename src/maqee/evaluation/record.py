@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maqee.apq.cost import bops, total_macs, utilization
+from maqee.apq.cost import bops, closed_blocks, full_precision_bops, total_macs, utilization
 from maqee.data import ImageSet, eval_batches
 from maqee.evaluation.results import ExitFigures, PolicyFigures
 from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
@@ -151,16 +151,16 @@ def figures_under(
     chosen = policy.choose(record.confidence[:, :-1])
     mass = np.bincount(chosen, minlength=model.num_exits + 1) / chosen.size
     reach = utilization(mass.tolist(), model.exit_blocks, model.backbone.depth)
-    parts = model.parts()
-    cost = bops(parts, bits, reach)
+    parts, closed = model.parts(), closed_blocks(policy.thresholds, model.exit_blocks)
+    cost = bops(parts, bits, reach, closed)
     return PolicyFigures(
         thresholds=policy.thresholds,
         metrics=metrics,
         mean_exit=round(float(mass @ np.asarray(model.exit_blocks)), 4),
         exit_mass=tuple(round(float(share), 6) for share in mass),
-        macs=total_macs(parts, reach),
+        macs=total_macs(parts, reach, closed),
         bops=cost,
-        share_of_full_precision=cost / bops(parts, BitSettings.uniform(32, 32, model.backbone.depth)),
+        share_of_full_precision=cost / full_precision_bops(parts, model.backbone.depth),
     )
 
 

@@ -18,7 +18,7 @@ class ExitFigures:
         score: mean score of an image, the figure that a search works with.
         loss: mean loss.
         confidence: mean confidence.
-        macs: multiply-accumulates of a model that always leaves there.
+        macs: multiply-accumulates of a model that always leaves there, all exits before it being closed.
     """
 
     block: int
@@ -46,7 +46,7 @@ class PolicyFigures:
         exit_mass: share of the images that leaves at each exit and at full depth.
         macs: expected multiply-accumulates of an image.
         bops: expected bit operations of an image.
-        share_of_full_precision: those, of the same model in full precision at full depth.
+        share_of_full_precision: those, of the same model in full precision at full depth, without early heads.
         calibration_target: the score on calibration images that the policy was chosen for, if it was.
     """
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from maqee.apq import BitSettings, Budget, Expected, Plan, SearchOptions, Trace, bops, policy_figures
+from maqee.apq import Budget, Expected, Plan, SearchOptions, Trace, policy_figures
+from maqee.apq.cost import full_precision_bops
 from maqee.evaluation.recorded_trace import RecordedTrace
 from maqee.tasks import tasks
 
@@ -23,7 +24,7 @@ class TracePolicy:
         mean_exit: mean block after which images leave.
         exit_mass: share of the images that leaves at each exit and at full depth.
         bops: expected bit operations of an image.
-        share_of_full_precision: those, of the same model in full precision at full depth.
+        share_of_full_precision: those, of the same model in full precision at full depth, without early heads.
         ms: expected milliseconds of an image, where measured time is the cost.
     """
 
@@ -41,7 +42,6 @@ class TracePolicy:
     def of(cls, trace: Trace, name: str, thresholds: Sequence[float]) -> TracePolicy:
         """Measure a policy on a trace."""
         figures = policy_figures(trace, thresholds)
-        full = bops(trace.parts, BitSettings.uniform(32, 32, trace.depth))
         return cls(
             name=name,
             thresholds=tuple(thresholds),
@@ -50,7 +50,7 @@ class TracePolicy:
             mean_exit=round(figures.mean_exit, 4),
             exit_mass=tuple(round(share, 6) for share in figures.exit_mass),
             bops=figures.bops,
-            share_of_full_precision=figures.bops / full,
+            share_of_full_precision=figures.bops / full_precision_bops(trace.parts, trace.depth),
             ms=figures.ms,
         )
 

@@ -65,7 +65,7 @@ def evaluate_trained(
 
 
 def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[ExitFigures]:
-    """One row an exit; its cost is that of a model which always leaves there."""
+    """One row an exit; its cost is that of a model which always leaves there, all exits before it being closed."""
     rows = []
     for index, block in enumerate(model.exit_blocks):
         mass = [float(other == index) for other in range(len(model.exit_blocks))]
@@ -79,7 +79,7 @@ def _exit_rows(model: EarlyExitModel, measured: Measured, task: Task) -> list[Ex
                 score=round(float(record.score[:, index].mean(dtype=float)), 6),
                 loss=round(float(record.loss[:, index].mean(dtype=float)), 6),
                 confidence=round(float(record.confidence[:, index].mean(dtype=float)), 6),
-                macs=total_macs(model.parts(), reach),
+                macs=total_macs(model.parts(), reach, closed=model.positions[:index]),
             )
         )
     return rows

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from maqee.apq import Budget, Figures, Plan, Trace, bops, policy_figures
+from maqee.apq import Budget, Figures, Plan, Trace, policy_figures
+from maqee.apq.cost import full_precision_bops
 from maqee.errors import MaqeeError
 from maqee.evaluation.kept_examples import KeptExamples
 from maqee.evaluation.recorded_trace import check_same
@@ -17,7 +18,6 @@ from maqee.io import read_json
 from maqee.policy import NEVER
 from maqee.runs import EXAMPLES, PLAN, REQUEST, SEARCH, SOURCE, TRACE, frontier_folders, is_compressed
 from maqee.tasks import tasks
-from maqee.widths import BitSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class RunContent:
         """What an image costs in full precision at full depth; only a trace knows."""
         if self.trace is None:
             return None
-        return bops(self.trace.parts, BitSettings.uniform(32, 32, self.trace.depth))
+        return full_precision_bops(self.trace.parts, self.trace.depth)
 
     @property
     def cost_unit(self) -> str:
