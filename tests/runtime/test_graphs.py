@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maqee.errors import MaqeeError
-from maqee.exits import EarlyExitModel, Policy, add_exits
+from maqee.exits import NEVER, EarlyExitModel, Policy, add_exits
 from maqee.exits.segment import SegmentOutput
 from maqee.models import load_backbone
 from maqee.runtime import load
@@ -118,11 +118,14 @@ def test_what_later_heads_read_outlives_other_graphs() -> None:
     model = EarlyExitModel(load_backbone("test-vit"), (2, 3), ("test-sum", "test-sum"), final="test-sum")
     randomize(model, std=0.3)
     images = torch.randn(3, 3, 32, 32)
-    expected = model.run(images, Policy.never(2))  # nobody leaves, so that nothing is taken out and copied
+    model.use_confidence(lambda output: torch.zeros(len(output)))
+    unsure = Policy.same(0.5, 2)  # nobody leaves, so that nothing is taken out and copied
+    expected = model.run(images, unsure)
+    assert expected.exit.tolist() == [2, 2, 2]
     recorder = SharedMemoryRecorder()
     model.segments = [GraphedSegment(segment, recorder) for segment in model.segments]
     for _ in range(2):
-        assert max_difference(model.run(images, Policy.never(2)).output, expected.output) < 1e-5
+        assert max_difference(model.run(images, unsure).output, expected.output) < 1e-5
 
 
 def test_a_model_that_moves_forgets_its_graphs(tmp_path: Path) -> None:
@@ -183,10 +186,12 @@ def test_another_confidence_reaches_graphed_segments() -> None:
     assert isinstance(model, EarlyExitModel)
     model.segments = [GraphedSegment(segment, MemoryRecorder()) for segment in model.segments]
     images = torch.randn(3, 3, 32, 32)
-    model.run(images, Policy.never(2))
+    assert model.run(images, Policy.same(1.0, 2)).exit.tolist() == [2, 2, 2]
+    model.run(images, Policy((NEVER, 1.0)))
     model.use_confidence(lambda output: torch.full((len(output),), 0.7))
     assert model.run(images, Policy((0.9, 0.6))).exit.tolist() == [1, 1, 1]
     assert model.run(images, Policy((0.5, 0.6))).confidence.tolist() == pytest.approx([0.7] * 3)
+    assert model.run(images, Policy((NEVER, 0.6))).confidence.tolist() == pytest.approx([0.7] * 3)
 
 
 def test_nothing_is_collected_while_recording() -> None:

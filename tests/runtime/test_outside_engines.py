@@ -25,7 +25,7 @@ from maqee.runtime.export.layer_check import check_layers
 from maqee.runtime.export.segment_files import segment_graphs
 from maqee.runtime.onnx_sessions import start_session
 from maqee.runtime.openvino_models import start_model
-from maqee.runtime.outside import OutsideSegment
+from maqee.runtime.outside import OutsideGraph, outside_segments
 from tests.helpers import load_miniature, randomize
 from tests.runtime.makers import (
     detection_model,
@@ -68,10 +68,11 @@ def test_float_models_of_every_task(make: Callable[[], EarlyExitModel]) -> None:
     model = make()
     images = noise(model)
     policy = parting_policy(model, images) if model.num_exits else Policy(())
-    wanted, graphs = model.run(images, policy), segment_graphs(model)
+    wanted, plain = model.run(images, policy), model.segments
     assert len(set(wanted.exit.tolist())) == model.num_exits + 1
     for start in (start_session, start_model):
-        model.segments = [OutsideSegment(start(found.model), found.reads, found.keeps) for found in graphs]
+        model.segments = plain
+        model.segments = outside_segments(model, start, packed=True)
         found = model.run(images, policy)
         assert torch.equal(found.exit, wanted.exit)
         assert torch.allclose(found.output, wanted.output, rtol=1e-4, atol=1e-4)
@@ -171,7 +172,7 @@ def test_compressed_runs_take_the_exits_of_the_simulation(tmp_path: Path, engine
 
 def test_another_confidence_is_computed_from_the_output() -> None:
     logits = np.array([[0.0, 2.0], [1.0, 0.0]], np.float32)
-    segment = OutsideSegment(lambda inputs: [inputs[0], logits, np.zeros(2, np.float32)], (), ())
+    segment = OutsideGraph(lambda inputs: [inputs[0], logits, np.zeros(2, np.float32)], (), ())
     images = torch.zeros(2, 3)
     assert segment(images, {}).confidence.tolist() == [0, 0]
     segment.use_confidence(lambda output: output.amax(dim=1))

@@ -21,6 +21,7 @@ from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import EarlyExitModel, Policy, add_exits
+from maqee.exits.open_roads import run_roads
 from maqee.exits.segment import RunSegment
 from maqee.models import load_backbone
 from maqee.models.load import backbone_from_json
@@ -29,11 +30,11 @@ from maqee.quant.settings import QuantSettings
 from maqee.runtime import load
 from maqee.runtime.engines import onnxruntime_starter, openvino_starter
 from maqee.runtime.export.exported import export
-from maqee.runtime.outside import OutsideSegment, Start
+from maqee.runtime.outside import outside_segments
 from maqee.runtime.ready import ReadyModel
 
 if TYPE_CHECKING:
-    from maqee.runtime.export.segment_files import SegmentGraph
+    pass
 
 MEAN_EXIT = 7.26
 BASE = "torch float32, full depth"
@@ -190,23 +191,16 @@ def _runners(
     from maqee.runtime.export.segment_files import segment_graphs
 
     depth = float(network.backbone.depth)
-    float_graph, packed = segment_graphs(whole)[0], segment_graphs(network)
+    float_graph = segment_graphs(whole)[0]
     found = [_Runner(BASE, whole.backbone, depth)]
     found.append(_under_policy("torch simulated, exits", network, network.segments, noise, mass))
-    for name, (start, _), graphs in (
-        ("ONNX Runtime", onnxruntime_starter(), packed),
-        ("OpenVINO", openvino_starter(), segment_graphs(network, packed=False)),
-    ):
-        single = _outside([float_graph], start)[0]
+    for name, starter in (("ONNX Runtime", onnxruntime_starter()), ("OpenVINO", openvino_starter())):
+        single, segments = outside_segments(whole, starter[0], packed=True)[0], outside_segments(network, *starter)
         found.append(_Runner(f"{name} float32, full depth", partial(_call, single), depth))
-        found.append(_under_policy(f"{name} integer codes, exits", network, _outside(graphs, start), noise, mass))
+        found.append(_under_policy(f"{name} integer codes, exits", network, segments, noise, mass))
     made = peer_files(float_graph.model, noise[: min(4, len(noise))], place)
     files = {f"{name}, full depth": file for name, file in made.items()}
     return found + [_Runner(name, start_peer(file), depth) for name, file in files.items()], files
-
-
-def _outside(graphs: Sequence[SegmentGraph], start: Start) -> list[RunSegment]:
-    return [OutsideSegment(start(found.model), found.reads, found.keeps) for found in graphs]
 
 
 def _call(segment: RunSegment, images: Tensor) -> Any:
@@ -227,11 +221,9 @@ def _under_policy(
     policy = policy_for_mass(torch.stack(confidences)[:-1], mass)
     taken = policy.choose(torch.stack(confidences)[:-1].T.numpy())
 
-    def run(images: Tensor) -> Any:
-        network.segments = segments
-        return network.run(images, policy)
-
-    return _Runner(name, run, float(np.asarray(network.exit_blocks)[taken].mean()))
+    plain, network.segments = network.segments, segments
+    roads, network.segments = network.roads(policy), plain
+    return _Runner(name, partial(run_roads, roads, policy=policy), float(np.asarray(network.exit_blocks)[taken].mean()))
 
 
 def _run_all(run: Callable[[Tensor], Any], images: Tensor, size: int) -> None:

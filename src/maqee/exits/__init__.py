@@ -1,7 +1,7 @@
 """Exit heads and the early-exit model."""
 
 from maqee.exits import detection, lgvit, segformer, vit_ee  # noqa: F401 - registers the heads
-from maqee.exits.early_exit import AllOutputs, Decision, EarlyExitModel, add_exits
+from maqee.exits.early_exit import AllOutputs, EarlyExitModel, add_exits
 from maqee.exits.heads import ExitHead, heads
 from maqee.exits.network import (
     Network,
@@ -15,6 +15,7 @@ from maqee.exits.network import (
     network_from_json,
     save_network,
 )
+from maqee.exits.open_roads import Decision
 from maqee.exits.placement import default_positions, head_kinds
 from maqee.policy import NEVER, Policy
 

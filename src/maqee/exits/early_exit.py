@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.exits.heads import ExitHead, build_head
+from maqee.exits.open_roads import Decision, OpenRoads, Road, run_roads
 from maqee.exits.placement import default_positions, final_kind, head_kinds
 from maqee.exits.segment import Confidence, RunSegment, Segment
 from maqee.io import read_json, write_json
@@ -34,20 +34,6 @@ class AllOutputs(NamedTuple):
 
     outputs: list[Tensor]
     blocks: list[Tensor]
-
-
-class Decision(NamedTuple):
-    """What came out under a policy, in the order the samples went in.
-
-    Attributes:
-        output: the prediction of the exit each sample took.
-        exit: index of that exit; the number of exits means full depth.
-        confidence: how sure the model was there.
-    """
-
-    output: Tensor
-    exit: Tensor
-    confidence: Tensor
 
 
 class EarlyExitModel(nn.Module):
@@ -89,12 +75,12 @@ class EarlyExitModel(nn.Module):
         )
         if final is not None:
             self.heads.append(build_head(final, backbone.token_shape(backbone.depth), classes))
-        read = frozenset(block for index in range(len(self.heads)) for block in self.head(index).reads)
-        bounds = (0, *self.exit_blocks)
-        self.segments: list[RunSegment] = [
+        read, bounds = self._read_by(range(len(self.heads))), (0, *self.exit_blocks)
+        self.segments: list[RunSegment] = [  # from every exit to the next; engines put others into their places
             Segment(backbone, first + 1, last, read, self.head(index) if index < len(self.heads) else None, confidence)
             for index, (first, last) in enumerate(itertools.pairwise(bounds))
         ]
+        self._open_roads = OpenRoads()
 
     @property
     def num_exits(self) -> int:
@@ -147,40 +133,36 @@ class EarlyExitModel(nn.Module):
         head = self.head(index)
         return head(*(seen[block - 1] for block in head.reads), seen[-1])
 
-    @torch.inference_mode()
     def run(self, images: Tensor, policy: Policy) -> Decision:
         """Stop each sample at the first exit that is sure enough.
 
         Samples that leave are taken out of the batch, so the blocks behind an exit only see the rest, and a block that
-        nobody reaches is not run. One synchronisation with the device an exit: the number of samples that stay.
+        nobody reaches is not run, nor is the head of a closed exit. One synchronisation with the device an open exit:
+        the number of samples that stay.
+        """
+        return run_roads(self.roads(policy), images, policy)
+
+    def roads(self, policy: Policy) -> list[Road]:
+        """What is run under a policy: the roads from each open exit to the next, and to full depth.
+
+        A closed exit is not there: the road in front of it goes on to the next open one, without its head.
         """
         policy.check(self.num_exits)
-        x = images
-        kept: dict[int, Tensor] = {}
-        alive = torch.arange(images.shape[0], device=images.device)
-        whole: Decision | None = None
-        for index, segment in enumerate(self.segments):
-            x, new, output, confidence = segment(x, kept)
-            kept |= new
-            here = Decision(output, torch.full_like(alive, index), confidence)
-            # Everyone still here writes its answer; those who go on overwrite it at a later exit.
-            whole = here if whole is None else _write(whole, alive, here)
-            if index == self.num_exits:
-                break
-            staying = (confidence < policy.thresholds[index]).nonzero().squeeze(1)
-            if staying.numel() == 0:
-                break
-            if staying.numel() < alive.numel():
-                x, alive = x[staying], alive[staying]
-                kept = {block: tokens[staying] for block, tokens in kept.items()}
-        assert whole is not None
-        return whole
+        ends = (*policy.open, self.num_exits)
+        if len(ends) == len(self.segments):
+            return [Road(*pair) for pair in enumerate(self.segments)]
+        return self._open_roads.between(self.segments, ends, self.exit_blocks, self._read_by(ends))
 
     def use_confidence(self, confidence: Confidence) -> None:
         """Decide by another confidence from now on."""
         self.confidence = confidence
-        for segment in self.segments:
+        for segment in (*self.segments, *self._open_roads):
             segment.use_confidence(confidence)
+
+    def _read_by(self, exits: Sequence[int]) -> frozenset[int]:
+        """Blocks whose tokens the heads of some exits read, besides those of their own block."""
+        own = (index for index in exits if index < len(self.heads))
+        return frozenset(block for index in own for block in self.head(index).reads)
 
     def compilable(self) -> list[nn.Module]:
         """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
@@ -263,10 +245,3 @@ def _check_positions(positions: Sequence[int], kinds: Sequence[str], depth: int)
     if not ascending or positions[0] < 1 or positions[-1] >= depth:
         raise MaqeeError(f"Exit positions {list(positions)} must ascend within 1..{depth - 1}.")
     return tuple(positions)
-
-
-def _write(whole: Decision, where: Tensor, here: Decision) -> Decision:
-    """Scatter the answers of the samples at `where` into the whole batch's."""
-    for target, part in zip(whole, here, strict=True):
-        target.index_copy_(0, where, part)
-    return whole

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from torch import Tensor
 
@@ -38,6 +39,14 @@ class RunSegment(Protocol):
 
     def use_confidence(self, confidence: Confidence) -> None:
         """Decide by another confidence from now on."""
+
+    def over_closed(self, first: int, read: frozenset[int]) -> RunSegment:
+        """The road to the same exit where exits are closed; itself if that changes nothing.
+
+        Args:
+            first: the block that it begins with: an earlier one where the exits in front of it are closed.
+            read: blocks whose tokens heads of open exits read.
+        """
 
 
 class Segment:
@@ -82,6 +91,14 @@ class Segment:
     def use_confidence(self, confidence: Confidence) -> None:
         """Decide by another confidence from now on."""
         self.confidence = confidence
+
+    def over_closed(self, first: int, read: frozenset[int]) -> Self:
+        """The road to the same exit where exits are closed; see `RunSegment`. A copy shares all modules with it."""
+        if (first, read) == (self.first, self.read):
+            return self
+        longer = copy.copy(self)
+        longer.first, longer.read = first, read
+        return longer
 
     def predict(self, x: Tensor, kept: Kept) -> Tensor:
         """The head alone."""

@@ -106,6 +106,11 @@ class GraphedSegment:
         self.segment.use_confidence(confidence)
         self.recorded.clear()
 
+    def over_closed(self, first: int, read: frozenset[int]) -> GraphedSegment:
+        """The road to the same exit where exits are closed; see `RunSegment`. It is recorded by itself."""
+        segment = self.segment.over_closed(first, read)
+        return self if segment is self.segment else GraphedSegment(segment, self.record)
+
     def _record(self, x: Tensor, kept: Kept, size: int) -> RecordedGraph:
         inputs = _room(x, size), {block: _room(tokens, size) for block, tokens in kept.items()}
         replay, outputs = self.record(lambda: self.segment(*inputs))

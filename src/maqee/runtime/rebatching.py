@@ -41,7 +41,7 @@ class Launched(NamedTuple):
 class Rebatcher:
     """Runs a model road by road under a policy: `add` images, then `launch` and `settle` in turn, then `hand_out`.
 
-    It knows nothing of the model but its roads (`model.segments`), so that it serves every engine.
+    It knows nothing of the model but its roads (`model.roads`), so that it serves every engine.
 
     Args:
         model: the network.
@@ -51,13 +51,12 @@ class Rebatcher:
     """
 
     def __init__(self, model: EarlyExitModel, policy: Policy, batch: int, limit: int) -> None:
-        policy.check(model.num_exits)
-        self.model, self.policy = model, policy
+        self.roads, self.policy = model.roads(policy), policy
         self.schedule = RoadSchedule(batch)
         self.inside = InOrder(limit)
         self.arrived: deque[Tensor] = deque()
         self.arrived_count = 0
-        self.queues = [TokenQueue(batch) for _ in model.segments[1:]]  # in front of road 1, 2, ...
+        self.queues = [TokenQueue(batch) for _ in self.roads[1:]]  # in front of road 1, 2, ...
         self.launched: Launched | None = None
 
     @property
@@ -79,9 +78,10 @@ class Rebatcher:
             return False
         group = self._begin(step.size) if step.road == 0 else self.queues[step.road - 1].take(step.size)
         with torch.inference_mode():
-            x, new, output, confidence = self.model.segments[step.road](group.x, group.kept)
-            if step.road < self.model.num_exits:
-                leaving = ~(confidence < self.policy.thresholds[step.road])  # the very comparison of `run`
+            index, segment = self.roads[step.road]
+            x, new, output, confidence = segment(group.x, group.kept)
+            if index < len(self.policy.thresholds):
+                leaving = ~(confidence < self.policy.thresholds[index])  # the very comparison of `run`
             else:
                 leaving = torch.ones(len(group.numbers), dtype=torch.bool)
         behind = Group(group.numbers, x, {**group.kept, **new})
@@ -100,7 +100,7 @@ class Rebatcher:
                 self.queues[road].put(group, staying)
                 self.inside.move(group.numbers[staying], road + 1)
             if leaves.any():
-                self.inside.write(group.numbers, output, road, confidence)
+                self.inside.write(group.numbers, output, self.roads[road].exit, confidence)
                 self.inside.move(group.numbers[leaves], DONE)
 
     def hand_out(self) -> Decision | None:

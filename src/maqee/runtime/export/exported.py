@@ -76,6 +76,8 @@ class Export:
 def export(run: str | Path | ReadyModel, out: str | Path, format: str = "onnx", stage: str | None = None) -> Export:
     """Write a model as a folder that runs without maqee: `python DIR/run.py picture.jpg`.
 
+    Exits that the model's policy closes are not in it; a trained run, which has no policy, is exported at full depth.
+
     Args:
         run: a folder of `maqee compress`, `maqee train`, ..., or what `maqee.load` made of one, with engine "torch".
         out: the folder to write. The manifest comes last: a folder without one is not finished.
@@ -92,7 +94,7 @@ def export(run: str | Path | ReadyModel, out: str | Path, format: str = "onnx", 
 
     (folder / MANIFEST).unlink(missing_ok=True)
     segments, written = [], []
-    for number, segment in enumerate(segment_graphs(model.model, chosen.packed), start=1):
+    for number, segment in enumerate(segment_graphs(model.model, chosen.packed, model.policy), start=1):
         graph = segment.model.graph
         files = chosen.save(segment.model, folder / f"segment_{number}")
         written += files
@@ -120,7 +122,7 @@ def _about(model: ReadyModel) -> dict[str, Any]:
         "task": model.task_name,
         "targets": model.task.targets,
         "classes": list(model.classes),
-        "thresholds": list(model.policy.thresholds),
+        "thresholds": [model.policy.thresholds[index] for index in model.policy.open],  # of all segments but the last
         "preprocessing": preprocessing,
         "depth": model.model.backbone.depth,
         "bits": None if model.compression is None else model.plan.bits.to_json(),
