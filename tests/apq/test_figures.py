@@ -35,7 +35,7 @@ def test_closed_exits_are_not_there() -> None:
     assert policy_figures(trace, (1.0, 1.0)).bops == full
 
 
-def test_milliseconds_of_heads_are_not_known() -> None:
+def test_heads_that_were_not_timed_save_no_time() -> None:
     timed = four_samples(exit_ms=(1.0, 2.0, 4.0))
     assert head_costs(timed).tolist() == [0, 0]
     assert policy_figures(timed, (NEVER, NEVER)).ms == 4.0

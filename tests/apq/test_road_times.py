@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from maqee.apq import Budget, SearchOptions, search
-from maqee.apq.figures import exit_bops, exit_costs, policy_figures
+from maqee.apq.figures import exit_bops, exit_costs, lone_exit_costs, policy_figures
+from maqee.apq.objective import least_cost_problem
 from maqee.apq.road_times import RoadTimes
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
@@ -62,11 +64,19 @@ def test_bits_that_are_free_unless_somebody_says_otherwise() -> None:
     assert (usual.bit_min, usual.bit_max, usual.act_min, usual.act_max) == (6, 6, 8, 8)
     assert (own.bit_min, own.bit_max, own.act_max, own.alpha) == (4, 4, 8, 0.5)
     assert usual.exit_ms == own.exit_ms == (2.0, 5.0, 10.0)
+    assert usual.head_ms is None
+    assert make_times(head_ms=(0.5, 1.0)).options().head_ms == (0.5, 1.0)
 
 
 def test_there_and_back(tmp_path: Path) -> None:
     make_times().save(tmp_path / "times.json")
     assert RoadTimes.load(tmp_path / "times.json") == make_times()
+    older = json.loads((tmp_path / "times.json").read_text())
+    del older["head_ms"]  # what closing an exit saves was not measured
+    (tmp_path / "times.json").write_text(json.dumps(older))
+    assert RoadTimes.load(tmp_path / "times.json") == make_times()
+    make_times(head_ms=(0.5, 1.0)).save(tmp_path / "times.json")
+    assert RoadTimes.load(tmp_path / "times.json").head_ms == (0.5, 1.0)
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -74,6 +84,12 @@ def test_mistakes(tmp_path: Path) -> None:
         make_times(road_ms=(1.0, 2.0))
     with pytest.raises(MaqeeError, match="must all be more than 0"):
         make_times(road_ms=(1.0, 0.0, 2.0))
+    with pytest.raises(MaqeeError, match="head_ms: 3 times: give one for each early exit"):
+        make_times(head_ms=(1.0, 1.0, 1.0))
+    with pytest.raises(MaqeeError, match=r"head_ms: \[-1\.0, 1\.0\] must all be at least 0"):
+        make_times(head_ms=(-1.0, 1.0))
+    with pytest.raises(MaqeeError, match=r"head_ms: 1 times: .* with exit_ms beside them"):
+        SearchOptions(head_ms=(1.0,))
     with pytest.raises(MaqeeError, match=r"after blocks \[2, 4, 6\], this one has them after \[3, 6\]: profile"):
         make_times().check_fits((3, 6))
     (tmp_path / "plan.json").write_text('{"format": "maqee-plan"}')
@@ -95,13 +111,30 @@ def test_cost_of_a_policy_by_hand() -> None:
     assert (everybody.cost, policy_figures(plain, (NEVER,) * plain.exits).cost) == (ms[-1], everybody.bops)
 
 
+def test_closing_an_exit_saves_its_time() -> None:
+    """Exits take 1, 2, 3 and full depth 4 ms, heads 0.25, 0.5 and 0.125 of that."""
+    trace = replace(make_trace(), exit_ms=(1.0, 2.0, 3.0, 4.0), head_ms=(0.25, 0.5, 0.125))
+    assert policy_figures(trace, (NEVER,) * 3).ms == 4 - 0.875
+    assert policy_figures(trace, (NEVER, 0.0, 0.5)).ms == 2 - 0.25
+    assert policy_figures(trace, (1.0, NEVER, 1.0)).ms == 4 - 0.5
+    assert lone_exit_costs(trace).tolist() == [1, 1.75, 2.25, 3.125]
+    problem = least_cost_problem(trace, 0.0)
+    assert problem.evaluate((NEVER, 0.0, 0.5)) == pytest.approx((0.0, 1.75))
+
+
 def test_times_are_stored_with_a_trace(tmp_path: Path) -> None:
     plain = make_trace()
     ms = tuple(float(place + 1) for place in range(plain.exits + 1))
     replace(plain, exit_ms=ms).save(tmp_path / "timed.safetensors")
     assert Trace.load(tmp_path / "timed.safetensors").exit_ms == ms
+    assert Trace.load(tmp_path / "timed.safetensors").head_ms is None
+    heads = (0.5,) * plain.exits
+    replace(plain, exit_ms=ms, head_ms=heads).save(tmp_path / "heads.safetensors")
+    assert Trace.load(tmp_path / "heads.safetensors").head_ms == heads
     with pytest.raises(MaqeeError, match="exit_ms: 1 times"):
         replace(plain, exit_ms=(1.0,))
+    with pytest.raises(MaqeeError, match="head_ms: 1 times"):
+        replace(plain, exit_ms=ms, head_ms=(1.0,))
 
 
 def test_the_most_bits_are_taken_because_they_are_free() -> None:

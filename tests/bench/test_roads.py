@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maqee.bench.roads import profile, road_shares
+from maqee.bench.roads import profile, road_shares, saved_by_closing
 from maqee.report.road_table import road_table
 from tests.runtime.makers import ready, segmentation_model, small_model
 
@@ -14,12 +14,21 @@ def test_every_road_is_timed() -> None:
     assert times.exit_blocks == (1, 2, 4)
     assert len(times.road_ms) == 3
     assert min(times.road_ms) > 0
+    assert len(times.head_ms) == 2
+    assert all(0 <= head <= road for head, road in zip(times.head_ms, times.road_ms, strict=False))
     assert (times.engine, times.batch) == ("torch", 2)
     assert sum(times.shares) == pytest.approx(1)
 
 
 def test_heads_that_read_earlier_blocks() -> None:
     assert len(profile(ready(segmentation_model(), "segmentation"), batch=1, repeats=1).road_ms) == 3
+
+
+def test_what_closing_saves_by_hand() -> None:
+    """2 + 3 ms or 4 over the exit: 1; noise may seem to save less than nothing, or more than there is."""
+    assert saved_by_closing([2.0, 3.0, 5.0], [4.0, 8.5]) == (1.0, 0.0)
+    assert saved_by_closing([2.0, 3.0], [1.0]) == (2.0,)
+    assert saved_by_closing([2.0], []) == ()
 
 
 def test_shares_by_hand() -> None:

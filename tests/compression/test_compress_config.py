@@ -66,6 +66,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.max_swaps": (3, 3),
     "search.recovery_steps": (7, 7),
     "search.exit_ms": ([1.0, 2.5], (1.0, 2.5)),
+    "search.head_ms": ([0.5], (0.5,)),
     "search.timed_on": ("ms on an engine", "ms on an engine"),
     "options.method": ("rtn", "rtn"),
     "options.task": ("segmentation", "segmentation"),
@@ -149,6 +150,8 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 def needed(key: str) -> dict[str, Any]:
     if key == "search.recovery_steps":
         return {"search.bits": "weights"}
+    if key == "search.head_ms":
+        return {"search.exit_ms": [1.0, 2.5]}
     return {name: value for name, value in RISK.items() if key.startswith("options.risk.") and name != key}
 
 

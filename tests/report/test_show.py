@@ -184,8 +184,8 @@ def test_titles() -> None:
     )
     last = Answer(12, torch.zeros(1), 0.9, 1.0, None, taken=False, reached=False)
     assert answer_title(last, "accuracy") == "full depth, block 12 (not run)\nconfidence 0.900, right"
-    never = Answer(4, torch.zeros(1), 0.9, 0.0, 2.0, taken=False, reached=True)
-    assert answer_title(never, "accuracy") == "exit after block 4\nconfidence 0.900 (never), wrong"
+    closed = Answer(4, torch.zeros(1), 0.9, 0.0, 2.0, taken=False, reached=True)
+    assert answer_title(closed, "accuracy") == "exit after block 4 (not run)\nconfidence 0.900 (closed), wrong"
 
 
 def test_what_is_shown_is_what_the_model_saw() -> None:

@@ -32,8 +32,15 @@ def exit_costs(trace: Trace) -> Floats:
 
 
 def head_costs(trace: Trace) -> Floats:
-    """What the head of each exit adds to the cost of a sample that reaches it: (E,). Of times it is not known."""
-    return head_bops(trace) if trace.exit_ms is None else np.zeros(trace.exits)
+    """What the head of each exit adds to the cost of a sample that reaches it: (E,), 0 where it was not timed."""
+    if trace.exit_ms is None:
+        return head_bops(trace)
+    return np.zeros(trace.exits) if trace.head_ms is None else np.array(trace.head_ms)
+
+
+def policy_costs(trace: Trace, thresholds: Sequence[float]) -> Floats:
+    """The same under a policy, which may close exits: (E + 1,)."""
+    return exit_costs(trace) - closing_saves(head_costs(trace), thresholds)
 
 
 def lone_exit_costs(trace: Trace) -> Floats:
@@ -56,7 +63,7 @@ def head_bops(trace: Trace) -> Floats:
 
 
 def policy_bops(trace: Trace, thresholds: Sequence[float]) -> Floats:
-    """BOPs of a sample that leaves at each exit and at full depth under a policy, which may close exits: (E + 1,)."""
+    """The same in BOPs, whatever the cost is."""
     return exit_bops(trace) - closing_saves(head_bops(trace), thresholds)
 
 
@@ -75,7 +82,7 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
         average_bits=average,
         weighted_bits=_mean_width(trace, ("linear",), 0, average),
         activation_bits=_mean_width(trace, ("linear", "attention"), 1, None),
-        ms=None if trace.exit_ms is None else float((mass * np.array(trace.exit_ms)).sum()),
+        ms=None if trace.exit_ms is None else float((mass * policy_costs(trace, thresholds)).sum()),
     )
 
 

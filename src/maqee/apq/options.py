@@ -69,6 +69,7 @@ class SearchOptions:
         recovery_steps: training steps after each swap, where only weights are chosen.
         exit_ms: milliseconds of a sample that leaves at each exit and at full depth, as measured (`RoadTimes`). They
             are then the cost, in place of bit operations, and the most bits are taken, because fewer are no faster.
+        head_ms: milliseconds that a sample saves by passing each exit where it is closed, as measured with exit_ms.
         timed_on: what these milliseconds were measured on.
     """
 
@@ -114,6 +115,7 @@ class SearchOptions:
     max_swaps: int | None = None
     recovery_steps: int = 0
     exit_ms: tuple[float, ...] | None = None
+    head_ms: tuple[float, ...] | None = None
     timed_on: str = ""
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ class SearchOptions:
             raise MaqeeError(f"act_min and act_max: {self.act_min} and {self.act_max} must ascend within 1..32.")
         if self.bits == "weights" and self.frontier:
             raise MaqeeError("frontier: plans for a ladder of targets come only where both widths are chosen (bits).")
+        check_head_ms(self.head_ms, self.exit_ms)
         if self.exit_ms is not None and self.bits == "weights":
             raise MaqeeError("bits: where measured time is the cost, bits are free: choose both, or leave cost out.")
         if self.bits == "both" and self.recovery_steps:
@@ -164,3 +167,13 @@ class SearchOptions:
             first_move="exact" if exact else "swap",
             last_search="exact" if exact else "coordinate",
         )
+
+
+def check_head_ms(head_ms: tuple[float, ...] | None, exit_ms: tuple[float, ...] | None) -> None:
+    """Complain about times of heads that do not go with those of exits."""
+    if head_ms is None:
+        return
+    if exit_ms is None or len(head_ms) != len(exit_ms) - 1:
+        raise MaqeeError(f"head_ms: {len(head_ms)} times: give one for each early exit, with exit_ms beside them.")
+    if any(head < 0 for head in head_ms):
+        raise MaqeeError(f"head_ms: {list(head_ms)} must all be at least 0.")

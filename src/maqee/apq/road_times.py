@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from maqee.apq._stored import STRICT, check_format, from_json
-from maqee.apq.options import SearchOptions
+from maqee.apq.options import SearchOptions, check_head_ms
 from maqee.errors import MaqeeError
 from maqee.io import read_json, write_json
 
@@ -34,6 +34,8 @@ class RoadTimes:
         repeats: timed repetitions; the median counts.
         exit_blocks: the block after which each road ends, full depth last.
         road_ms: milliseconds an image of every road, its exit's head included; the first has the embedding.
+        head_ms: milliseconds an image that passes an exit saves where it is closed, of every exit but full depth; empty
+            where that was not measured, and closing an exit then saves nothing.
         shares: of the multiply-accumulates of the whole, to compare with.
         environment: versions and hardware, without which a time means nothing.
     """
@@ -49,6 +51,7 @@ class RoadTimes:
     road_ms: tuple[float, ...]
     shares: tuple[float, ...]
     environment: Mapping[str, Any]
+    head_ms: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.road_ms) != len(self.exit_blocks):
@@ -57,6 +60,7 @@ class RoadTimes:
             )
         if any(value <= 0 for value in self.road_ms):
             raise MaqeeError(f"road_ms: {list(self.road_ms)} must all be more than 0.")
+        check_head_ms(self.head_ms or None, self.exit_ms)
 
     @property
     def exit_ms(self) -> tuple[float, ...]:
@@ -77,7 +81,7 @@ class RoadTimes:
             "act_max": ACTIVATION_BITS,
         }
         usual = SearchOptions(**widths) if base is None else base  # type: ignore[arg-type]
-        return replace(usual, exit_ms=self.exit_ms, timed_on=self.words)
+        return replace(usual, exit_ms=self.exit_ms, head_ms=self.head_ms or None, timed_on=self.words)
 
     def check_fits(self, exit_blocks: tuple[int, ...]) -> None:
         """Complain if it was measured with other exits."""

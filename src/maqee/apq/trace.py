@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from maqee.apq._older import current_trace
 from maqee.apq._stored import STRICT, check_format, from_json
+from maqee.apq.options import check_head_ms
 from maqee.errors import MaqeeError
 from maqee.io import read_arrays_and_metadata, to_json, write_arrays
 from maqee.parts import Part
@@ -44,6 +45,7 @@ class _Facts:
     task: str
     model: str
     exit_ms: tuple[float, ...] | None = None
+    head_ms: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,6 +67,7 @@ class Trace:
         task: name of the task.
         model: hash of the checkpoint.
         exit_ms: (E + 1,) milliseconds of a sample that leaves at each exit, where measured time is the cost.
+        head_ms: (E,) milliseconds that a sample saves by passing each exit where it is closed, if measured.
     """
 
     exit_blocks: tuple[int, ...]
@@ -81,6 +84,7 @@ class Trace:
     task: str
     model: str
     exit_ms: tuple[float, ...] | None = None
+    head_ms: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_facts(self)
@@ -128,8 +132,7 @@ class Trace:
         """Write one safetensors file; equal traces give equal bytes."""
         facts = {field.name: getattr(self, field.name) for field in fields(_Facts)}
         stored = {**asdict(_Facts(**facts)), "format": "maqee-trace", "version": VERSION}
-        if self.exit_ms is None:
-            del stored["exit_ms"]
+        stored = {name: value for name, value in stored.items() if name not in ("exit_ms", "head_ms") or value}
         arrays = {name: getattr(self, name) for name in (*_PER_EXIT, *_PER_BLOCK)}
         write_arrays(path, arrays, {"maqee": to_json(stored)})
 
@@ -164,6 +167,7 @@ def _check_facts(trace: Trace) -> None:
         raise MaqeeError(f"exit_blocks: {list(blocks)} must ascend from 1 or later to the depth, {depth}.")
     if trace.exit_ms is not None and len(trace.exit_ms) != len(blocks):
         raise MaqeeError(f"exit_ms: {len(trace.exit_ms)} times for {len(blocks)} exits (full depth included).")
+    check_head_ms(trace.head_ms, trace.exit_ms)
     for part in trace.parts:
         if not 0 <= part.block <= depth:
             raise MaqeeError(f"parts: {part.name!r} belongs to block {part.block} of a model with {depth} blocks.")

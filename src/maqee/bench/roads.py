@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from maqee.apq.road_times import RoadTimes
 from maqee.bench.timing import time_together
 from maqee.device import pick_device
 from maqee.environment import describe_environment
-from maqee.exits import EarlyExitModel
+from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.exits.segment import Kept
 from maqee.runs import short_name
 from maqee.runtime import ReadyModel, load
@@ -31,9 +32,9 @@ def profile(
 ) -> RoadTimes:
     """Time every road between two exits: the blocks, the head at the end and, for the first, the embedding.
 
-    All images of the batch walk all roads, so that every road is timed at the whole batch. Roads take turns, and the
-    median of their times counts, so that what disturbs one disturbs all. Pixels are random: time does not depend on
-    them.
+    Beside them, every road that leads over one closed exit is timed, which tells what closing that exit saves. All
+    images of the batch walk all roads, so that every road is timed at the whole batch. Roads take turns, and the median
+    of their times counts, so that what disturbs one disturbs all. Pixels are random: time does not depend on them.
 
     Args:
         model: folder of a compressed model or a trained run, or a model that was loaded, with its engine.
@@ -52,6 +53,8 @@ def profile(
     network = ready.model
     with torch.inference_mode():
         seconds = time_together(_jobs(network, batch, target), target, repeats)
+    times = [1000 * value / batch for value in seconds]
+    roads, over_closed = times[: len(network.exit_blocks)], times[len(network.exit_blocks) :]
     return RoadTimes(
         model=name,
         engine=ready.engine,
@@ -59,10 +62,22 @@ def profile(
         batch=batch,
         repeats=repeats,
         exit_blocks=network.exit_blocks,
-        road_ms=tuple(1000 * value / batch for value in seconds),
+        road_ms=tuple(roads),
+        head_ms=saved_by_closing(roads, over_closed),
         shares=road_shares(network),
         environment=describe_environment(),
     )
+
+
+def saved_by_closing(roads: Sequence[float], over_closed: Sequence[float]) -> tuple[float, ...]:
+    """What closing each exit saves: two roads less the one over both, from nothing to the whole road to the exit.
+
+    Args:
+        roads: times to every exit and to full depth.
+        over_closed: times of the roads that lead over each exit to the next.
+    """
+    found = zip(itertools.pairwise(roads), over_closed, strict=True)
+    return tuple(min(max(first + second - both, 0.0), first) for (first, second), both in found)
 
 
 def road_shares(network: EarlyExitModel) -> tuple[float, ...]:
@@ -81,17 +96,21 @@ def _road_of(block: int, ends: tuple[int, ...]) -> int:
 
 
 def _jobs(network: EarlyExitModel, batch: int, device: torch.device) -> list[Callable[[], Any]]:
-    """Every road on what the road before leaves behind."""
+    """Every road on what the road before leaves behind; then those that lead over one closed exit each."""
     config = network.backbone.config
     random = torch.Generator().manual_seed(0)
     x: Tensor = torch.randn(batch, config.channels, *config.image_size, generator=random).to(device)
     kept: Kept = {}
     jobs: list[Callable[[], Any]] = []
-    for road in network.segments:
+    over_closed: list[Callable[[], Any]] = []
+    for index, road in enumerate(network.segments):
         jobs.append(partial(road, x, kept))
+        if index < network.num_exits:
+            closing = Policy(tuple(NEVER if other == index else 0.0 for other in range(network.num_exits)))
+            over_closed.append(partial(network.roads(closing)[index].segment, x, kept))
         found = road(x, kept)
         x, kept = found.x.clone(), {**kept, **{block: tokens.clone() for block, tokens in found.kept.items()}}
-    return jobs
+    return jobs + over_closed
 
 
 def _words(device: torch.device) -> str:

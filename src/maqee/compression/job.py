@@ -114,7 +114,16 @@ def _compress_checked(
     with phase("measuring full precision", show):
         snapshots = out / SNAPSHOTS if out is not None else None
         measure = ModelMeasure(
-            reference, quantized, batches, task, request.model, options.scored, recovery, snapshots, how.exit_ms
+            reference,
+            quantized,
+            batches,
+            task,
+            request.model,
+            options.scored,
+            recovery,
+            snapshots,
+            how.exit_ms,
+            how.head_ms,
         )
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)

@@ -56,6 +56,7 @@ class ModelMeasure:
         recover: trains the quantized model; only needed by searches with recovery.
         folder: where snapshots of trained weights go; only needed by searches with recovery.
         exit_ms: milliseconds of an image that leaves at each exit, where measured time is the cost.
+        head_ms: of these, what each exit's head takes.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class ModelMeasure:
         recover: Recover | None = None,
         folder: Path | None = None,
         exit_ms: tuple[float, ...] | None = None,
+        head_ms: tuple[float, ...] | None = None,
     ) -> None:
         assert isinstance(quantized.model, EarlyExitModel)
         self.reference, self.quantized, self.model = reference.eval(), quantized, quantized.model
         self.batches, self.task, self.model_hash = batches, task, model_hash
         self.scored = scored or sum(len(images) for images, _ in batches)
-        self.train_model, self.folder, self.exit_ms = recover, folder, exit_ms
+        self.train_model, self.folder, self.exit_ms, self.head_ms = recover, folder, exit_ms, head_ms
         self._start = quantized.bit_settings
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
         self._inputs: list[list[Tensor]] = []  # for each batch, the tokens in front of all blocks in the last pass
@@ -137,6 +139,7 @@ class ModelMeasure:
             task=self.task.name,
             model=self.model_hash,
             exit_ms=self.exit_ms,
+            head_ms=self.head_ms,
         )
 
     @torch.inference_mode()

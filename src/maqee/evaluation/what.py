@@ -36,7 +36,7 @@ class LayerBits:
 
     Attributes:
         layer: its name.
-        role: patch, block, merge, head or classifier.
+        role: patch, block, merge, head or classifier; "closed head" where a plan closes the exit: it is not run.
         grid: of weights and input, or of the operands of an attention product.
         asked: bits asked for, weights/input.
         got: bits that the method gave it.
@@ -108,10 +108,11 @@ def _compressed(run: Path) -> LayerTable:
     """Every layer of a compressed model: the plan's widths, and those that it has."""
     ready = load(run)
     quantized, plan = ready.quantized, ready.plan
-    rows = [
-        row._replace(asked=_planned(plan.bits, quantized.places[row.layer], quantized.settings))
-        for row in quantized.table()
-    ]
+    rows = []
+    for row in quantized.table():
+        place = quantized.places[row.layer]
+        role = f"closed {row.role}" if place.head in plan.policy.closed else row.role
+        rows.append(row._replace(role=role, asked=_planned(plan.bits, place, quantized.settings)))
     return _table(str(run), quantized, rows, quantized.model)
 
 

@@ -73,9 +73,7 @@ def bits_words(figures: Figures) -> str:
 
 def choice_words(threshold: float) -> str:
     """What a threshold makes of an exit."""
-    if threshold == 0:
-        return "all leave"
-    return "closed" if threshold > 1 else threshold_words(threshold)
+    return "all leave" if threshold == 0 else threshold_words(threshold)
 
 
 def kicker(run: RunContent) -> str:

@@ -7,16 +7,18 @@ from typing import Any
 
 
 def road_table(times: Mapping[str, Any]) -> str:
-    """One line a road: what it takes, what leaving after it takes, and what share its operations are."""
+    """One line a road: what it takes, leaving after it takes, closing the exit saves, and its share of operations."""
     whole = sum(times["road_ms"])
     lines = [
         f"{times['model']} on {times['engine']}, {times['device']}, batch {times['batch']}: executed, median of "
         f"{times['repeats']}",
-        f"{'up to block':<12}{'ms an image':>12}{'in all':>10}{'share':>8}{'of MACs':>9}",
+        f"{'up to block':<12}{'ms an image':>12}{'in all':>10}{'if closed':>11}{'share':>8}{'of MACs':>9}",
     ]
-    rows = zip(times["exit_blocks"], times["road_ms"], times["exit_ms"], times["shares"], strict=True)
+    known = [f"-{saved:.4g}" for saved in times["head_ms"]]
+    closing = known + [""] * (len(times["road_ms"]) - len(known))
+    rows = zip(times["exit_blocks"], times["road_ms"], times["exit_ms"], closing, times["shares"], strict=True)
     lines += [
-        f"{block:<12}{road:>12.4g}{leaving:>10.4g}{road / whole:>8.0%}{share:>9.0%}"
-        for block, road, leaving, share in rows
+        f"{block:<12}{road:>12.4g}{leaving:>10.4g}{saved:>11}{road / whole:>8.0%}{share:>9.0%}"
+        for block, road, leaving, saved, share in rows
     ]
     return "\n".join(lines)

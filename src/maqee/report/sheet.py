@@ -58,10 +58,11 @@ def draw_sheet(shown: Shown, example: Example, painter: Painter) -> Figure:
 def answer_title(answer: Answer, score_name: str) -> str:
     """Where the exit sits, what the policy does there, how sure and how good it is."""
     place = f"exit after block {answer.block}" if answer.threshold is not None else f"full depth, block {answer.block}"
-    state = " — TAKEN" if answer.taken else "" if answer.reached else " (not run)"
+    closed = answer.threshold is not None and answer.threshold > 1
+    state = " — TAKEN" if answer.taken else "" if answer.reached and not closed else " (not run)"
     needs = ""
     if answer.threshold is not None:
-        needs = " (never)" if answer.threshold > 1 else f" (needs {answer.threshold:.2f})"
+        needs = " (closed)" if closed else f" (needs {answer.threshold:.2f})"
     quality = f"{score_name} {answer.score:.0%}"
     if score_name == "accuracy":  # of one image
         quality = "right" if answer.score else "wrong"

@@ -11,6 +11,7 @@ from maqee.report.figure_files import Shown
 from maqee.report.finished_table import FinishedTable
 from maqee.report.grid_cells import figure_cells, table_notes
 from maqee.report.report_words import Tile
+from maqee.report.tables import threshold_words
 
 
 class Cell(NamedTuple):
@@ -131,7 +132,7 @@ def _run_lines(row: Row) -> list[RunLine]:
             f"{run['accuracy']:.2%}",
             f"{run['mean_exit']:.2f}",
             f"{run['bops']:.3e}",
-            " ".join("never" if value > 1 else f"{value:.2f}" for value in run["thresholds"]) or "none",
+            " ".join(map(threshold_words, run["thresholds"])) or "none",
         )
         for run in row.get("runs", [])
     ]

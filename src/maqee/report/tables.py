@@ -37,8 +37,7 @@ def policy_table(result: dict[str, Any]) -> str:
     lines = [f"one threshold for all exits ({result['policies_are']})"]
     lines.append(f"{'threshold':<18}{metric:>10}{'mean exit':>11}{'MACs':>12}{'share':>8}   leaving at each exit")
     for row in result["policies"]:
-        threshold = row["thresholds"][0]
-        name = "never" if threshold > 1 else f"{threshold:.2f}"
+        name = _threshold(row)
         mass = " ".join(f"{share:.0%}" for share in row["exit_mass"])
         lines.append(
             f"{name:<18}{row[metric]:>10.2%}{row['mean_exit']:>11.2f}{row['macs']:>12.3e}"
@@ -170,12 +169,14 @@ def policy_lines(rows: list[tuple[str, dict[str, Any]]], metric: str, first: str
 
 
 def threshold_words(threshold: float) -> str:
-    """A threshold as a person reads it."""
-    return "never" if threshold > 1 else f"{threshold:.2f}"
+    """The threshold of one exit as a person reads it."""
+    return "closed" if threshold > 1 else f"{threshold:.2f}"
 
 
 def _threshold(row: dict[str, Any]) -> str:
-    return threshold_words(row["thresholds"][0])
+    """The threshold that all exits share; with all of them closed nobody ever leaves early."""
+    threshold = row["thresholds"][0]
+    return "never" if threshold > 1 else threshold_words(threshold)
 
 
 def _width(name: str) -> int:
