@@ -137,8 +137,8 @@ def test_average_bits(model: EarlyExitModel) -> None:
     [
         (WEIGHTS, Budget(average_bits=2), "the nearest that can is 3"),
         (WEIGHTS, Budget(average_bits=9), "the nearest that can is 6"),
-        (WEIGHTS, Budget(max_bops=10), "first exit with 3 bits a block costs"),
-        (SearchOptions(), Budget(max_bops=10), "first exit with the fewest bits costs"),
+        (WEIGHTS, Budget(max_bops=10), "cheapest exit with 3 bits a block costs"),
+        (SearchOptions(), Budget(max_bops=10), "cheapest exit with the fewest bits costs"),
         (SearchOptions(), Budget(min_metric=1.0), "the nearest found is"),
     ],
     ids=["few bits", "many bits", "few BOPs for weights", "few BOPs", "metric"],
