@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from maqee.apq import Plan
+from maqee.apq import Plan, Trace
 from tests.helpers import FIXTURES, invoke
 
 pytestmark = pytest.mark.trains
@@ -17,13 +17,14 @@ def test_a_plan_for_measured_time(tmp_path: Path) -> None:
     model, times, out = str(FIXTURES / "digits"), tmp_path / "times.json", tmp_path / "out"
     timed = invoke("profile", model, "--batch", "2", "--repeats", "1", "--device", "cpu", "--out", str(times))
     assert timed.exit_code == 0, timed.output
-    exit_ms = json.loads(times.read_text())["exit_ms"]
+    exit_ms, head_ms = (json.loads(times.read_text())[name] for name in ("exit_ms", "head_ms"))
     arguments = (model, "--data", "digits", "--samples", "40", "--device", "cpu", "--method", "rtn", "--out", str(out))
     result = invoke("compress", *arguments, "--cost", str(times), "--max-ms", str(exit_ms[1]))
     assert result.exit_code == 0, result.output
     assert "ms on torch, cpu with" in result.output
     plan = Plan.load(out / "plan.json")
-    assert list(plan.options.exit_ms or ()) == exit_ms
+    assert (list(plan.options.exit_ms or ()), list(plan.options.head_ms or ())) == (exit_ms, head_ms)
+    assert Trace.load(out / "trace.safetensors").head_ms == plan.options.head_ms
     assert {pair for block in plan.bits.blocks for pair in block} == {(6, 8), (8, 8)}  # layers, attention
     assert plan.got.ms is not None
     assert plan.got.ms <= exit_ms[1] * (1 + 1e-9)

@@ -7,6 +7,7 @@ tests/fixtures/compressed_by_0.1.0 is the miniature in tests/fixtures/digits, co
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ import maqee
 from maqee.apq import SearchState, policy_figures
 from maqee.data import eval_batches, open_data
 from maqee.errors import MaqeeError
+from maqee.report.plan_table import plan_table
 from maqee.runs import PLAN, SEARCH, TRACE
 from maqee.runtime.loading import load_quantized_network
 from tests.helpers import FIXTURES
@@ -49,6 +51,12 @@ def test_plan_and_trace_mean_what_they_meant() -> None:
     assert figures.bops == pytest.approx(plan.got.bops - 320 * 16)
     assert replace(figures, activation_bits=None, bops=plan.got.bops) == plan.got
     assert (trace.samples, trace.exit_blocks, trace.task) == (40, (1, 2, 4), "classification")
+
+
+def test_its_closed_exit_is_named() -> None:
+    roles = {row.layer: row.role for row in maqee.what(RUN).rows if row.layer.startswith("heads.")}
+    assert roles == {"heads.0.readout.linear": "closed head", "heads.1.readout.linear": "head"}
+    assert re.search(r"^thresholds +closed 0\.55$", plan_table(maqee.Plan.load(RUN / PLAN)), re.MULTILINE)
 
 
 def test_its_search_cannot_go_on() -> None:

@@ -139,11 +139,12 @@ def _table(binned: _Binned, alive: NDArray[np.intp], first: int, index: int) -> 
     for quantity in range(table.shape[0]):
         gain = binned.gain[alive, index, quantity]
         table[quantity] = np.bincount(np.append(origin, here), np.append(gain, -gain), minlength=size)
-        if head := binned.heads[index, quantity]:  # whoever reaches the exit saves its head at the last threshold
-            table[quantity] -= head * np.bincount(origin + shape[-1] - 1, minlength=size)
     if binned.window_weight[index]:  # the last threshold, never, is near nobody: edges stay on the axis
         edges = np.append(*(origin + binned.window[alive, index, side] for side in (0, 1)))
         table[0] += np.bincount(edges, np.repeat([1, -1], alive.size) * binned.window_weight[index], minlength=size)
+    if binned.heads[index].any():  # whoever reaches the exit saves its head at the last threshold
+        reached = np.bincount(origin // shape[-1], minlength=size // shape[-1])
+        table.reshape(len(table), -1, shape[-1])[:, :, -1] -= np.outer(binned.heads[index], reached)
     table = table.reshape(-1, *shape)
     _accumulate(table)
     table[0] += binned.alone[index]
