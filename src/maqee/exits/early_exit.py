@@ -183,7 +183,7 @@ class EarlyExitModel(nn.Module):
             segment.use_confidence(confidence)
 
     def compilable(self) -> list[nn.Module]:
-        """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
+        """The pieces that are worth compiling one by one: `compile_each(model.compilable())`."""
         return [*self.backbone.blocks, *self.heads]
 
     def parts(self) -> list[Part]:

@@ -28,8 +28,8 @@ def use_cuda_graphs(model: EarlyExitModel) -> None:
     """Let `model.run` and streams replay recorded graphs, in place. A graph is recorded when its size first occurs.
 
     For roads of PyTorch and of the engine triton. The model's weights may change afterwards (graphs read them where
-    they lie), its modules may not. Compile the pieces first, if at all: `compile_each(model.compilable(),
-    dynamic=True)`. Each size keeps memory for what goes in and what comes out; a second call begins anew.
+    they lie), its modules may not. Compile roads first, if at all (`compile_roads`). Each size keeps memory for what
+    goes in and what comes out; a second call begins anew.
     """
     device = next(model.parameters()).device
     if device.type != "cuda":
