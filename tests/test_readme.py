@@ -62,7 +62,7 @@ def test_every_row_has_a_command_with_options_that_exist() -> None:
 ROWS: dict[int, tuple[str, tuple[str | int, ...]]] = {
     1: ("maqee/cifar100-vit-small-recovered.json", ("frontier", 0)),
     2: ("maqee/cifar100-vit-small-patch8-recovered.json", ("plan",)),
-    3: ("joint/cifar100-vit-small.json", ("plan",)),
+    3: ("joint/cifar100-vit-small-recovered-seed0.json", ("plan",)),
     4: ("joint/cifar100-vit-tiny-recovered-seed0.json", ("plan",)),
     5: ("joint/cifar100-vit-tiny-exits-seed0.json", ("plan",)),
     6: ("joint/camvid-vit-small.json", ("plan",)),

@@ -22,7 +22,9 @@ from maqee.apq.objective import (
     with_cost_limit,
 )
 from maqee.apq.options import SearchOptions
+from maqee.apq.records import Scales
 from maqee.apq.risks import measure_scales, risk_of_blocks
+from maqee.apq.smoothing import smoothed
 from maqee.apq.thresholds import (
     GRID,
     coordinate_search,
@@ -134,7 +136,7 @@ def test_the_best_metric_within_a_cost() -> None:
 
 
 def test_a_budget_becomes_a_problem() -> None:
-    trace, options = make_trace(300), SearchOptions()
+    trace, options = make_trace(300), SearchOptions(scores="counted")
     scales = measure_scales(trace, trace, options)
     thresholds = (0.7, 0.9, 0.8)
     figures = policy_figures(trace, thresholds)
@@ -155,6 +157,19 @@ def test_a_budget_becomes_a_problem() -> None:
             excess, objective = problem_within(budget, trace, scales, how).evaluate(thresholds)
             assert excess == pytest.approx(max(asked - figures.metric, 0.0), abs=1e-6)
             assert objective == pytest.approx(figures.bops / scales.cost)
+
+
+def test_answers_are_smoothed_unless_these_very_samples_are_meant() -> None:
+    trace, thresholds = make_trace(300), (0.7, 0.9, 0.8)
+    counted, judged = (policy_figures(one, thresholds).metric for one in (trace, smoothed(trace)))
+    assert abs(counted - judged) > 1e-3
+    for options, budget, metric in (
+        (SearchOptions(), Budget(min_metric=1.0), judged),
+        (SearchOptions(), Budget(min_metric=1.0, target_on="calibration"), counted),
+        (SearchOptions(scores="counted"), Budget(min_metric=1.0), counted),
+    ):
+        excess, _ = problem_within(budget, trace, Scales(), options).evaluate(thresholds)
+        assert excess == pytest.approx(1 - metric, abs=1e-6)
 
 
 def test_what_was_sorted_stays_sorted() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from maqee.apq.options import SearchOptions
 from maqee.apq.search_state import SearchState
 from maqee.errors import MaqeeError
 from tests.apq.fake_model import FakeModel, search_weights, weight_options
@@ -28,6 +29,14 @@ def test_a_state_that_was_written_before() -> None:
     assert [step.position.bits.block_weights for step in state.history[:2]] == [(4,) * 6, (5, 4, 4, 4, 4, 3)]
     assert {block.attention for block in state.best.bits.blocks} == {(4, 4)}
     assert state.to_json() == FIXTURE.read_text()
+
+
+def test_a_state_from_before_scores_were_smoothed() -> None:
+    """What it has tried was judged by counting, so that it goes on counting."""
+    stored = json.loads(FIXTURE.read_text())
+    del stored["options"]["scores"]
+    assert SearchState.from_json(json.dumps(stored)).options.scores == "counted"
+    assert SearchOptions().scores == "smoothed"
 
 
 def test_a_state_from_before_times_were_measured() -> None:

@@ -60,7 +60,8 @@ def test_thresholds_that_do_not_depend_on_samples_are_as_good_elsewhere() -> Non
 @pytest.mark.slow
 def test_it_is_nearer_to_the_truth_than_the_samples_that_chose() -> None:
     """Small draws from one population: how far is what a draw promises from what its thresholds do to everybody?"""
-    everybody, budget, options, scales = make_trace(20_000, seed=1), Budget(max_drop=0.02), SearchOptions(), Scales()
+    everybody, budget, scales = make_trace(20_000, seed=1), Budget(max_drop=0.02), Scales()
+    options = SearchOptions(scores="counted")
     order = np.random.default_rng(0).permutation(everybody.samples)
     promised, expected = [], []
     for start in range(0, 20 * 150, 150):

@@ -59,6 +59,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.accept": ("always", "always"),
     "search.candidates": ("every", "every"),
     "search.objective": ("paper", "paper"),
+    "search.scores": ("counted", "counted"),
     "search.last_search": ("exact", "exact"),
     "search.start": (0.9, 0.9),
     "search.reach": (0.2, 0.2),

@@ -32,39 +32,56 @@ def test_by_hand(waiting: Sequence[int], room: int, oldest: int | None, flush: b
     assert RoadSchedule(batch=4).next(waiting, room, oldest, flush) == expected
 
 
+def test_full_batches_alone_by_hand() -> None:
+    schedule = RoadSchedule(batch=4)
+    assert schedule.full([9, 5, 3], room=9) == Step(1, 4)
+    assert schedule.full([9, 3, 3], room=4) == Step(0, 4)
+    assert schedule.full([9, 3, 3], room=3) is None  # none may begin, and part batches are not for it
+    assert schedule.full([3, 3, 3], room=9) is None
+
+
 @given(
     leaves=st.lists(st.integers(0, 3), max_size=60),
     batch=st.integers(1, 7),
     more=st.integers(0, 30),
     flushes=st.sets(st.integers(0, 40)),
+    ahead=st.integers(0, 1),
 )
 def test_everybody_leaves_in_full_batches_as_far_as_they_can(
-    leaves: list[int], batch: int, more: int, flushes: set[int]
+    leaves: list[int], batch: int, more: int, flushes: set[int], ahead: int
 ) -> None:
-    """Images are numbers, `leaves` says behind which of four roads each goes; any flushes between; a limit inside."""
+    """Images are numbers, `leaves` says behind which of four roads each goes; any flushes between; a limit inside.
+
+    One road may be launched ahead, before the last one has told who goes on: then only full batches are.
+    """
     schedule, limit = RoadSchedule(batch), batch + more
     queues: list[list[int]] = [list(range(len(leaves))), [], [], []]
     inside: list[int] = []  # begun and not handed out, in order
     done: set[int] = set()
     out: list[int] = []
+    launched: list[tuple[int, list[int]]] = []  # roads and images that are not settled yet
     for turn in range(10_000):
         while inside and inside[0] in done:
             out.append(inside.pop(0))
-        waiting = [len(queue) for queue in queues]
+        waiting, room = [len(queue) for queue in queues], limit - len(inside)
         oldest = next((road for road, queue in enumerate(queues) if inside and inside[0] in queue), None)
         flush = waiting[0] < batch or turn in flushes
-        step = schedule.next(waiting, limit - len(inside), oldest, flush)
-        if step is None:
+        step = schedule.full(waiting, room) if launched else schedule.next(waiting, room, oldest, flush)
+        if step is not None:
+            assert 0 < step.size <= min(batch, waiting[step.road])
+            assert not any(count >= batch for count in waiting[step.road + 1 :])  # deepest first
+            assert step.size == batch or flush or waiting[0] > room  # part-full only for a reason
+            group, queues[step.road] = queues[step.road][: step.size], queues[step.road][step.size :]
+            launched.append((step.road, group))
+            if step.road == 0:
+                inside += group
+            assert len(inside) <= limit
+        elif not launched:
             break
-        assert 0 < step.size <= min(batch, waiting[step.road])
-        assert not any(count >= batch for count in waiting[step.road + 1 :])  # deepest first
-        assert step.size == batch or flush or waiting[0] > limit - len(inside)  # part-full only for a reason
-        group, queues[step.road] = queues[step.road][: step.size], queues[step.road][step.size :]
-        if step.road == 0:
-            inside += group
-        assert len(inside) <= limit
-        done |= {image for image in group if leaves[image] == step.road}
-        if step.road < 3:
-            queues[step.road + 1] += [image for image in group if leaves[image] > step.road]
-            assert len(queues[step.road + 1]) < 2 * batch
+        if step is None or len(launched) > ahead:
+            road, group = launched.pop(0)
+            done |= {image for image in group if leaves[image] == road}
+            if road < 3:
+                queues[road + 1] += [image for image in group if leaves[image] > road]
+                assert len(queues[road + 1]) < 2 * batch
     assert out == list(range(len(leaves)))

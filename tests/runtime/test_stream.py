@@ -6,7 +6,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,9 @@ def no_exits() -> EarlyExitModel:
     return model
 
 
-def graphed() -> EarlyExitModel:
+def graphed(make: Callable[[], EarlyExitModel]) -> EarlyExitModel:
     """Roads that always write into the same memory, as recorded CUDA graphs do."""
-    model = small_model()
+    model = make()
     model.segments = [GraphedSegment(segment, MemoryRecorder()) for segment in model.segments]
     return model
 
@@ -61,8 +61,17 @@ MODELS: dict[str, tuple[Callable[[], EarlyExitModel], str]] = {
     "no exits": (no_exits, "classification"),
     "segmentation": (segmentation_model, "segmentation"),  # its heads read earlier blocks
     "detection": (detection_model, "detection"),
-    "graphs": (graphed, "classification"),
+    "graphs": (partial(graphed, small_model), "classification"),
+    "graphs of segmentation": (partial(graphed, segmentation_model), "segmentation"),
 }
+
+
+@pytest.fixture(params=[0, 1], ids=["settled at once", "one road ahead"], autouse=True, scope="module")
+def ahead(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Roads in flight, as on a GPU, also where there is none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("maqee.runtime.stream.roads_ahead", lambda device: request.param)
+        yield request.param
 
 
 @cache
@@ -208,8 +217,9 @@ def test_an_error_of_the_model_ends_the_stream() -> None:
         raise RuntimeError("out of memory")
 
     model.segments[1] = breaks  # type: ignore[call-overload]
+    loaded = ready(model, policy=Policy.same(1.0, 2))  # open exits, so that every road is taken
     with pytest.raises(RuntimeError, match="out of memory"):
-        list(ready(model).stream((torch.randn(1, 16, 16) for _ in itertools.count()), batch=2))
+        list(loaded.stream((torch.randn(1, 16, 16) for _ in itertools.count()), batch=2))
     assert threads() == []
 
 

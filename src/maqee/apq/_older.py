@@ -1,6 +1,7 @@
-"""Plans, traces and requests from before widths were pairs by layer.
+"""Plans, traces and requests from before some choice could be made.
 
-They have weight bits of every block and one activation width for all, and say nothing of choices that came later.
+Those from before widths were pairs by layer have weight bits of every block and one activation width for all. None of
+them say anything of choices that came later.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ _MEANT: dict[str, dict[str, Any]] = {
     "budget": {"target_on": "calibration"},
     "options": {"bits": "weights", "grain": "block", "candidates": "grid", "objective": "paper"},
 }
+_COUNTED = {"scores": "counted"}  # of options that were written before there was another way
 _SAME = ("patch", "classifier", "head", "merge")
 
 
 def current_plan(values: dict[str, Any]) -> dict[str, Any]:
-    """A plan's values as they are written now; values that are not of the older kind stay as they are."""
+    """A plan's values as they are written now; values that are not of an older kind stay as they are."""
+    values = with_scores(values, "options")
     other = values.get("other_bits")
     if not isinstance(other, dict):
         return values
@@ -30,11 +33,17 @@ def current_plan(values: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "bits": _settings(values.get("bits"), other)}
 
 
+def with_scores(values: dict[str, Any], section: str) -> dict[str, Any]:
+    """The values with search options that say how answers were judged, if they did not."""
+    written = values.get(section)
+    return {**values, section: {**_COUNTED, **written}} if isinstance(written, dict) else values
+
+
 def current_request(choices: dict[str, Any]) -> dict[str, Any]:
     """What an older request asked for, with what it did not say because there was no choice yet."""
-    current = dict(choices)
+    current = with_scores(choices, "search")
     for section, meant in (("budget", _MEANT["budget"]), ("search", _MEANT["options"])):
-        if isinstance(written := choices.get(section, {}), dict):
+        if isinstance(written := current.get(section, {}), dict):
             current[section] = {**meant, **written}
     return current
 

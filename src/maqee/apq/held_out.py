@@ -15,6 +15,7 @@ from maqee.apq.objective import least_cost_problem, problem_within
 from maqee.apq.options import SearchOptions
 from maqee.apq.policy_path import PolicyPath, quick_policy
 from maqee.apq.records import Expected, FoldOutcome, Found, Scales, better
+from maqee.apq.smoothing import smoothed
 from maqee.apq.thresholds import CANDIDATES, evaluated
 from maqee.apq.trace import Trace
 from maqee.apq.validate import expected_from, fold_outcomes, outcome_on, split_samples
@@ -88,7 +89,8 @@ class HeldOutChoices:
         first, candidates = _first(trace, options, start), CANDIDATES[options.candidates]
 
         def path(samples: Trace) -> PolicyPath:
-            return PolicyPath(least_cost_problem(samples, 0.0, scales.cost), first, candidates)
+            scored = smoothed(samples) if options.scores == "smoothed" else samples
+            return PolicyPath(least_cost_problem(scored, 0.0, scales.cost), first, candidates)
 
         self.samples, self.closed = trace.samples, (NEVER,) * trace.exits
         self.splits = split_samples(trace)

@@ -30,6 +30,7 @@ from maqee.apq.risks import (
     reference_loss,
     representation_risk,
 )
+from maqee.apq.smoothing import smoothed
 from maqee.apq.trace import Trace
 from maqee.policy import NEVER, take_exits
 
@@ -249,12 +250,17 @@ def problem_within(budget: Budget, trace: Trace, scales: Scales, options: Search
     the paper's objective, the least J within it. Asked for neither, it is the least J.
     """
     if (needed := budget.needed_metric(trace.float_metric, trace.full_metric)) is not None:
-        return least_cost_problem(trace, needed, scales.cost)
+        return least_cost_problem(judged(trace, budget, options), needed, scales.cost)
     most = budget.max_cost
     if most is not None and options.objective == "direct":
-        return best_metric_problem(trace, most, scales.cost)
+        return best_metric_problem(judged(trace, budget, options), most, scales.cost)
     problem = outer_problem(trace, scales, options)
     return problem if most is None else with_cost_limit(problem, trace, most, scales.cost)
+
+
+def judged(trace: Trace, budget: Budget, options: SearchOptions) -> Trace:
+    """A trace with the scores that choose thresholds."""
+    return smoothed(trace) if options.scores == "smoothed" and budget.target_on == "expected" else trace
 
 
 def _exit_weights(trace: Trace, options: SearchOptions) -> Floats:

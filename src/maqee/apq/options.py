@@ -60,6 +60,9 @@ class SearchOptions:
         objective: "direct" is what was asked for: the least cost at a metric, or the best metric within a cost. "paper"
             is J, within the cost if one is given. Both are the least cost where the budget asks for a metric, and J
             where it asks for nothing.
+        scores: what an answer counts where thresholds are chosen: "smoothed", the probability that it is right given
+            the confidences of its image; or "counted", whether it was. Where a metric must be reached on the very
+            samples that choose, answers are counted. J has losses instead.
         last_search: the search that ends it all: "coordinate" or "exact" (at most four or five exits).
         start: threshold of every exit to begin with.
         reach: how far a threshold may move after a swap: a share of the quantiles, or a difference in confidence.
@@ -108,6 +111,7 @@ class SearchOptions:
     accept: Literal["better", "always"] = "better"
     candidates: Literal["quantiles", "grid", "every"] = "quantiles"
     objective: Literal["direct", "paper"] = "direct"
+    scores: Literal["smoothed", "counted"] = "smoothed"
     last_search: Literal["coordinate", "exact"] = "coordinate"
     start: float = 0.8
     reach: float = 0.10

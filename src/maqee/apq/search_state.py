@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from maqee.apq._older import with_scores
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.budget import Budget
 from maqee.apq.options import SearchOptions
@@ -83,7 +84,7 @@ class SearchState:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MaqeeError(f"{source} is not valid JSON ({error}): start the search again.") from error
-        state = from_json(cls, check_format(values, "search", VERSION, source), source)
+        state = from_json(cls, with_scores(check_format(values, "search", VERSION, source), "options"), source)
         depth, exits = state.now.bits.depth, len(state.now.thresholds)
         for place in (state.now, state.best, *(step.position for step in state.history)):
             if place.bits.depth != depth or len(place.thresholds) != exits:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 
 from maqee.exits import EarlyExitModel, Policy
-from maqee.models.compiling import compile_each
-from maqee.runtime import ReadyModel, use_cuda_graphs
+from maqee.runtime import ReadyModel, compile_roads, use_cuda_graphs
 from maqee.runtime.engines import use_engine
 
 
@@ -29,7 +28,7 @@ def start_model(
         ready.model.to(dtype)
     ready = use_engine(ready, engine, device)
     if compile and engine == "torch":
-        compile_each(ready.model.compilable(), dynamic=True)
+        compile_roads(ready.model)
     if graphs and device.type == "cuda":
         use_cuda_graphs(ready.model)
     return ready

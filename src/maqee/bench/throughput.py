@@ -20,9 +20,8 @@ from maqee.device import check_precision, pick_device
 from maqee.environment import describe_environment
 from maqee.exits import NEVER, Policy, add_exits
 from maqee.models import load_backbone
-from maqee.models.compiling import compile_each
 from maqee.processor import check_reduced_precision
-from maqee.runtime import use_cuda_graphs
+from maqee.runtime import compile_roads, use_cuda_graphs
 
 MEAN_EXITS = (6.0, 7.26, 9.0)
 
@@ -114,7 +113,7 @@ def bench_exits(
     full: Callable[[Tensor], Tensor] = copy.deepcopy(network.backbone)
     if compile:
         full = torch.compile(full)
-        compile_each(network.compilable(), dynamic=True)
+        compile_roads(network)
     if graphs and target.type == "cuda":
         use_cuda_graphs(network)
     with torch.inference_mode():

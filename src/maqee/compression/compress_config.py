@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from maqee.apq import Budget, SearchOptions
-from maqee.apq._older import current_request
+from maqee.apq._older import current_request, with_scores
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.request import FORMAT as REQUEST_FORMAT
 from maqee.compression.request import VERSION as REQUEST_VERSION
@@ -106,7 +106,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     if values.get("format") == REQUEST_FORMAT:
         choices = cast(dict[str, Any], values.get("choices", {}))
         older = values.get("version") != REQUEST_VERSION  # before activation bits were chosen too
-        return current_request(choices) if older else choices
+        return current_request(choices) if older else with_scores(choices, "search")
     return values
 
 

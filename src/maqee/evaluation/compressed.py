@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from maqee.apq import BitSettings, Plan, Trace, choose_thresholds, exit_costs, least_cost_problem
+from maqee.apq.smoothing import smoothed
 from maqee.data import ImageSet, open_split
 from maqee.device import pick_device
 from maqee.environment import describe_environment
@@ -80,7 +81,7 @@ def about_plan(plan: Plan) -> dict[str, object]:
 
 
 def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
-    """The cheapest policies that lose at most so much of a full-depth score on calibration samples.
+    """The cheapest policies that lose at most so much of a full-depth score on calibration samples, smoothed.
 
     Of the full-precision model's score, which is what users care for, and of the quantized model's own, which may lie
     far below it.
@@ -93,10 +94,11 @@ def frontier_policies(trace: Trace) -> tuple[list[float], list[Policy]]:
         return [], []
     cost = float(exit_costs(trace)[-1])
     found: dict[tuple[float, ...], float] = {}
+    judged = smoothed(trace)
     for score in sorted(
         {base - drop for base in (trace.float_metric, trace.full_metric) for drop in DROPS}, reverse=True
     ):
-        choice = choose_thresholds(least_cost_problem(trace, score, cost), (0.8,) * trace.exits)
+        choice = choose_thresholds(least_cost_problem(judged, score, cost), (0.8,) * trace.exits)
         if choice.excess <= 0:
             found.setdefault(choice.thresholds, score)
     return list(found.values()), [Policy(thresholds) for thresholds in found]

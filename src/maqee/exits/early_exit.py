@@ -165,7 +165,7 @@ class EarlyExitModel(nn.Module):
         return frozenset(block for index in own for block in self.head(index).reads)
 
     def compilable(self) -> list[nn.Module]:
-        """The pieces that are worth compiling one by one: `compile_each(model.compilable(), dynamic=True)`."""
+        """The pieces that are worth compiling one by one: `compile_each(model.compilable())`."""
         return [*self.backbone.blocks, *self.heads]
 
     def parts(self) -> list[Part]:

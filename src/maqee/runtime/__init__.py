@@ -1,5 +1,6 @@
 """A finished plan at work."""
 
+from maqee.runtime.compiled_roads import compile_roads
 from maqee.runtime.graphs import use_cuda_graphs
 from maqee.runtime.loading import load, load_quantized_network, read_policy
 from maqee.runtime.one_call import open_model, predict
@@ -13,6 +14,7 @@ __all__ = [
     "Label",
     "Prediction",
     "ReadyModel",
+    "compile_roads",
     "list_pictures",
     "load",
     "load_quantized_network",

@@ -28,15 +28,14 @@ def use_cuda_graphs(model: EarlyExitModel) -> None:
     """Let `model.run` and streams replay recorded graphs, in place. A graph is recorded when its size first occurs.
 
     For roads of PyTorch and of the engine triton. The model's weights may change afterwards (graphs read them where
-    they lie), its modules may not. Compile the pieces first, if at all: `compile_each(model.compilable(),
-    dynamic=True)`. Each size keeps memory for what goes in and what comes out; a second call begins anew.
+    they lie), its modules may not. Compile roads first, if at all (`compile_roads`). Each size keeps memory for what
+    goes in and what comes out; a second call begins anew.
     """
     device = next(model.parameters()).device
     if device.type != "cuda":
         raise MaqeeError("CUDA graphs need the model on a GPU: move it there first.")
     forget_graphs(model)
-    record = CudaRecorder(device)
-    model.segments = [GraphedSegment(segment, record) for segment in model.segments]
+    model.segments = [GraphedSegment(segment, CudaRecorder(device)) for segment in model.segments]
 
 
 def forget_graphs(model: EarlyExitModel) -> None:
@@ -70,7 +69,7 @@ class RecordedGraph(NamedTuple):
 
 
 class GraphedSegment:
-    """A segment that is recorded once for each size and then replayed.
+    """A segment that is recorded once for each size and then replayed. Its tokens stand until it runs again.
 
     Args:
         segment: what to record.
@@ -92,11 +91,11 @@ class GraphedSegment:
         for block, buffer in inputs[1].items():
             buffer[:count].copy_(kept[block])
         replay()
-        # Tokens in front of the next road are copied before any graph runs again. Answers and what later heads read
-        # must outlive other graphs, which share one pool of memory, so they get memory of their own.
+        # Tokens are read before this road runs again: by the next roads of a run, or by a stream, which copies them
+        # where it must. Answers are handed to the caller, so they get memory of their own.
         return SegmentOutput(
             outputs.x[:count],
-            {block: tokens[:count].clone() for block, tokens in outputs.kept.items()},
+            {block: tokens[:count] for block, tokens in outputs.kept.items()},
             outputs.output[:count].clone(),
             outputs.confidence[:count].clone(),
         )
@@ -123,7 +122,9 @@ def _room(example: Tensor, size: int) -> Tensor:
 
 
 class CudaRecorder:
-    """Records with torch.cuda.graph; all graphs share one memory pool.
+    """Records with torch.cuda.graph; all graphs of one recorder share a pool of memory.
+
+    A graph may write over what another one of its pool has put out, so every road has a recorder of its own.
 
     Args:
         device: the GPU; the current one when left out.

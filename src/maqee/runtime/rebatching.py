@@ -15,6 +15,7 @@ from torch import Tensor
 
 from maqee.exits import Decision, EarlyExitModel
 from maqee.policy import Policy
+from maqee.runtime.fetching import Fetched
 from maqee.runtime.in_order import DONE, InOrder
 from maqee.runtime.road_schedule import RoadSchedule
 from maqee.runtime.token_queue import Group, TokenQueue
@@ -28,36 +29,40 @@ class Launched(NamedTuple):
         group: the images in it; tokens are those behind its last block.
         output: of the exit at its end.
         confidence: of these outputs.
-        leaving: who leaves there, (images,) of bool.
+        leaving: who leaves there, (images,) of bool, on its way to the host.
     """
 
     road: int
     group: Group
     output: Tensor
     confidence: Tensor
-    leaving: Tensor
+    leaving: Fetched
 
 
 class Rebatcher:
     """Runs a model road by road under a policy: `add` images, then `launch` and `settle` in turn, then `hand_out`.
 
-    It knows nothing of the model but its roads (`model.roads`), so that it serves every engine.
+    It knows nothing of the model but its roads (`model.roads`), so that it serves every engine. What a road puts out is
+    read until the same road is launched again, so that roads may use their memory again and again.
 
     Args:
         model: the network.
         policy: where to stop.
         batch: images that go through a road together.
         limit: how many images may have begun and not been handed out.
+        ahead: 1 lets a road be launched before the one before it is settled: a GPU then never waits for the host to see
+            who leaves. 0 for a device that computes at once.
     """
 
-    def __init__(self, model: EarlyExitModel, policy: Policy, batch: int, limit: int) -> None:
-        self.roads, self.policy = model.roads(policy), policy
+    def __init__(self, model: EarlyExitModel, policy: Policy, batch: int, limit: int, ahead: int = 0) -> None:
+        assert ahead in (0, 1), "queues have room for no more"
+        self.roads, self.policy, self.ahead = model.roads(policy), policy, ahead
         self.schedule = RoadSchedule(batch)
         self.inside = InOrder(limit)
         self.arrived: deque[Tensor] = deque()
         self.arrived_count = 0
         self.queues = [TokenQueue(batch) for _ in self.roads[1:]]  # in front of road 1, 2, ...
-        self.launched: Launched | None = None
+        self.launched: deque[Launched] = deque()  # not settled yet, the oldest first
 
     @property
     def count(self) -> int:
@@ -69,31 +74,43 @@ class Rebatcher:
         self.arrived.append(images)
         self.arrived_count += len(images)
 
+    @property
+    def full(self) -> bool:
+        """Whether no more roads can be launched before one is settled."""
+        return len(self.launched) > self.ahead
+
     def launch(self, flush: bool = False) -> bool:
-        """Start the road whose turn it is; False where nothing can be run. With `flush` part batches run too."""
-        assert self.launched is None, "settle first"
+        """Start the road whose turn it is; False where nothing can be run. With `flush` part batches run too.
+
+        Part batches wait for what is launched and not settled, which may fill them.
+        """
+        assert not self.full, "settle first"
         waiting = [self.arrived_count, *(queue.count for queue in self.queues)]
-        step = self.schedule.next(waiting, self.inside.room, self.inside.oldest_road, flush)
+        if self.launched:
+            step = self.schedule.full(waiting, self.inside.room)
+        else:
+            step = self.schedule.next(waiting, self.inside.room, self.inside.oldest_road, flush)
         if step is None:
             return False
         group = self._begin(step.size) if step.road == 0 else self.queues[step.road - 1].take(step.size)
         with torch.inference_mode():
+            if self.launched:  # it will be settled first, into the queue that the kept tokens lie in
+                group = Group(group.numbers, group.x, {block: tokens.clone() for block, tokens in group.kept.items()})
+            self._keep_outputs(step.road)
             index, segment = self.roads[step.road]
             x, new, output, confidence = segment(group.x, group.kept)
             if index < len(self.policy.thresholds):
                 leaving = ~(confidence < self.policy.thresholds[index])  # the very comparison of `run`
             else:
                 leaving = torch.ones(len(group.numbers), dtype=torch.bool)
-        behind = Group(group.numbers, x, {**group.kept, **new})
-        self.launched = Launched(step.road, behind, output, confidence, leaving)
+            behind = Group(group.numbers, x, {**group.kept, **new})
+            self.launched.append(Launched(step.road, behind, output, confidence, Fetched(leaving)))
         return True
 
     def settle(self) -> None:
-        """Wait for what was launched: answers of those who leave stand, the others wait in front of the next road."""
-        assert self.launched is not None, "launch first"
-        road, group, output, confidence, leaving = self.launched
-        self.launched = None
-        leaves = leaving.cpu().numpy()  # the one time that the host waits for the device
+        """Wait for the oldest launched road: answers of those who leave stand, the others wait in front of the next."""
+        road, group, output, confidence, leaving = self.launched.popleft()
+        leaves = leaving.wait().numpy()
         staying = np.flatnonzero(~leaves)
         with torch.inference_mode():
             if len(staying):
@@ -120,3 +137,10 @@ class Rebatcher:
             missing -= len(parts[-1])
         self.arrived_count -= count
         return Group(self.inside.begin(count), torch.cat(parts) if len(parts) > 1 else parts[0], {})
+
+    def _keep_outputs(self, road: int) -> None:
+        """Copy the tokens that this road put out and nobody has fetched yet: it is about to write over them."""
+        for place, one in enumerate(self.launched):
+            if one.road == road:
+                kept = {block: tokens.clone() for block, tokens in one.group.kept.items()}
+                self.launched[place] = one._replace(group=Group(one.group.numbers, one.group.x.clone(), kept))

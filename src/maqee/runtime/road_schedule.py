@@ -51,15 +51,20 @@ class RoadSchedule:
                 handed out before it is.
             flush: let part batches go too: the shallowest first, since what stays joins those that wait on the next.
         """
-        deeper = range(1, len(waiting))
-        for road in reversed(deeper):
-            if waiting[road] >= self.batch:
-                return Step(road, self.batch)
+        if (step := self.full(waiting, room)) is not None:
+            return step
         entering = self.batch if waiting[0] >= self.batch else waiting[0] if flush else 0
         if entering > room:
             assert oldest is not None, "whoever has begun and is not finished waits on some road"
             return Step(oldest, waiting[oldest])
         if entering:
             return Step(0, entering)
-        left = [road for road in deeper if waiting[road]] if flush else []
+        left = [road for road in range(1, len(waiting)) if waiting[road]] if flush else []
         return Step(left[0], waiting[left[0]]) if left else None
+
+    def full(self, waiting: Sequence[int], room: int) -> Step | None:
+        """The deepest road with a full batch in front of it, if there is one. The arguments are those of `next`."""
+        for road in reversed(range(len(waiting))):
+            if waiting[road] >= self.batch and (road or self.batch <= room):
+                return Step(road, self.batch)
+        return None

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -52,7 +53,13 @@ def stream_answers(
     alone = isinstance(images, str | Image.Image | np.ndarray | Tensor) or not isinstance(images, Iterable)
     several: Iterable[ImageLike] = [images] if alone else images  # type: ignore[list-item, assignment]
     answers = ItemAnswers(model, task, top)
-    return _stream(model, answers, Rebatcher(model, policy, batch, limit), several, max_wait)
+    rebatcher = Rebatcher(model, policy, batch, limit, roads_ahead(next(model.parameters()).device))
+    return _stream(model, answers, rebatcher, several, max_wait)
+
+
+def roads_ahead(device: torch.device) -> int:
+    """How many roads are launched before an earlier one is settled: on a GPU one, which bridges what the host does."""
+    return int(device.type == "cuda")
 
 
 def _stream(
@@ -79,11 +86,14 @@ def _stream(
                 waits.leave(len(finished.exit))
                 yield from answers.give(finished)
             if launched:
-                rebatcher.settle()
-            elif ended:
+                if rebatcher.full:
+                    rebatcher.settle()
+                continue
+            busy = bool(rebatcher.launched)
+            if not busy and ended:
                 break
-            else:
-                read = source.take(max(1, batch - rebatcher.arrived_count), waits.seconds_left())
+            if not ended and rebatcher.arrived_count < batch:
+                read = source.take(batch - rebatcher.arrived_count, 0.0 if busy else waits.seconds_left())
                 good = list(itertools.takewhile(lambda one: failure_of(one.item) is None, read))
                 answers.expect(one.item for one in good)
                 for one in good:
@@ -93,6 +103,10 @@ def _stream(
                 if len(good) < len(read):
                     failure = failure_of(read[len(good)].item)
                 ended = failure is not None or source.ended
+                if read:
+                    continue
+            if busy:
+                rebatcher.settle()
     # Whatever came before it has got its answer by now.
     if (error := failure or source.error) is not None:
         raise error
