@@ -1,7 +1,7 @@
 """A depthwise 3x3 convolution over tokens on codes, with GELU, a batch norm and the next layer's codes behind it.
 
 A program goes down some columns of an image. Each row of codes is read and made into numbers once, and counts for the
-row above it, its own and the one below. Codes are put out, or only their sum over all tokens where nobody asks for more.
+row above it, its own and the one below. Codes are put out, or only their sums, where nobody asks for more.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -34,7 +36,8 @@ def _gather(  # type: ignore[no-untyped-def]
     slots: tl.constexpr = SPECIAL + 1 if BESIDE else SPECIAL
     to = out + image * (slots * DIM) + n
     for slot in tl.static_range(SPECIAL):
-        y = tl.load(x + image * (TOKENS * DIM) + (slot * DIM + n), mask=there, other=0.0).to(tl.float32)
+        token = tl.max_contiguous(x + image * (TOKENS * DIM) + (slot * DIM + n), (1, 4))  # in halves, too: see the key
+        y = tl.load(token, mask=there, other=0.0).to(tl.float32)
         if NORM:
             y = normalised(y, there, epsilon, DIM) * tl.load(gamma + n, mask=there, other=0.0)
             y += tl.load(beta + n, mask=there, other=0.0)
@@ -50,6 +53,19 @@ def _gather(  # type: ignore[no-untyped-def]
         number = (tl.sum(whole, axis=0)[None, :] - taken).to(tl.float32) * share
         for slot in tl.static_range(SPECIAL):
             tl.store(mean + image * (SPECIAL * DIM) + (slot * DIM + n), number, mask=there)
+
+
+class Gathered(NamedTuple):
+    """What is left of images.
+
+    Attributes:
+        tokens: (images, special, dim), with one more where the mean stands beside the special ones.
+        numbers: (images * special, dim), the mean of what codes stand for in steps of their grid, once for each special
+            token; None without codes.
+    """
+
+    tokens: Tensor
+    numbers: Tensor | None
 
 
 class Gatherer:
@@ -69,8 +85,8 @@ class Gatherer:
         self.special, self.pooled, self.beside, self.grid = special, pooled, beside, grid
         self.norm = None if norm is None else (norm.weight.detach(), norm.bias.detach(), norm.eps)
 
-    def __call__(self, x: Tensor, totals: Tensor | None, codes: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
-        """Tokens, sums of those that were read, and codes, to the classifier's tokens and the mean of what codes mean.
+    def __call__(self, x: Tensor, totals: Tensor | None, codes: Tensor | None, count: int) -> Gathered:
+        """Gather what the kernels before have left.
 
         Args:
             x: (images, tokens, dim), for the special ones.
@@ -78,9 +94,6 @@ class Gatherer:
             codes: (images * rows, width), codes of tokens or sums of some; None without.
             count: tokens of an image in these sums.
 
-        Returns:
-            (images, special, dim), with one more where the mean stands beside them; and (images * special, dim), the
-            mean of numbers once for each special token, empty without codes.
         """
         x = x.contiguous()
         (images, tokens, dim), device = x.shape, x.device
@@ -88,21 +101,22 @@ class Gatherer:
         rows, width, rest = 0, 1, 0
         if codes is not None and self.grid is not None:
             rows, width, rest = codes.shape[0] // images, codes.shape[1], self.grid.rest
-        mean = torch.empty(images * self.special if rows else 0, dim, device=device)
+        mean = torch.empty(images * self.special, dim, device=device) if rows else None
         gamma, beta, epsilon = self.norm or (x, x, 0.0)
         parts = 0 if totals is None else totals.shape[1]
 
         def launch(config: Config) -> None:
             _gather[(images,)](
-                x, gamma, beta, x if totals is None else totals, *self.pooled, x if codes is None else codes, out, mean,
-                epsilon, 1 / count, count * rest,
+                x, gamma, beta, x if totals is None else totals, *self.pooled, x if codes is None else codes, out,
+                out if mean is None else mean, epsilon, 1 / count, count * rest,
                 TOKENS=tokens, DIM=dim, SPECIAL=self.special, NORM=self.norm is not None, BESIDE=self.beside,
                 PARTS=parts, ROWS=rows, CODE_WIDTH=width, BLOCK_M=config.block_m, BLOCK_N=config.block_n,
                 num_warps=config.warps,
             )  # fmt: skip
 
+        # Not by the type of tokens: how a norm is rounded must not depend on it.
         key = f"gather {dim} {self.special} {parts} {rows} {width} {None if codes is None else codes.dtype}"
         whole = triton.next_power_of_2(dim)
         sizes = [(16, 4), (16, 8), (32, 8), (8, 4)]
         tuned(key, [Config(block, whole, 0, warps, 1, 0) for block, warps in sizes], launch, device, images)
-        return out, mean
+        return Gathered(out, mean)

@@ -60,7 +60,7 @@ class PooledHead(ExitHead):
         self.gather = Gatherer(norm, special, pooled, beside=False, grid=last.grid)
 
     def last_codes(self, coded: Coded, images: int) -> Tensor:
-        """Codes of the patches to those that the last layer reads, or to sums of some of them: (images * rows, width)."""
+        """Codes of the patches to those that the last layer reads, or to sums of them: (images * rows, width)."""
         raise NotImplementedError
 
     def forward(self, *tokens: Tensor) -> Tensor:
@@ -70,6 +70,7 @@ class PooledHead(ExitHead):
         assert coded is not None
         codes = self.last_codes(coded, len(x))
         pooled, mean = self.gather(x, totals, codes, self.picked.among(x.shape[1]))
+        assert mean is not None
         self.last.add_to(pooled.view(-1, x.shape[2]), mean)
         logits: Tensor = self.readout(pooled)
         return logits

@@ -38,6 +38,6 @@ class PooledReadout(ExitHead):
     def forward(self, *tokens: Tensor) -> Tensor:
         """Tokens (batch, tokens, dim) to logits (batch, classes)."""
         x = tokens[-1]
-        pooled, _ = self.gather(x, self.read(x).totals, None, self.picked.among(x.shape[1]))
+        pooled = self.gather(x, self.read(x).totals, None, self.picked.among(x.shape[1])).tokens
         logits: Tensor = self.linear(self.then(pooled.flatten(1)))
         return logits

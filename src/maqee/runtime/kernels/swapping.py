@@ -99,7 +99,7 @@ def use_kernels(model: EarlyExitModel, half_tokens: bool = False) -> None:
         if half_tokens and isinstance(head, NORM_FIRST):
             head = _with_children(head, {"norm": InFloat(head.norm)})
         segment = KernelSegment(backbone, old.first, old.last, old.read, head, old.confidence)  # type: ignore[arg-type]
-        segment.lines, segment.ending = (*common, *swapper.lines), _ending(backbone)
+        segment.lines, segment.ending = (*common, *swapper.lines), _ending(backbone) if head is None else None
         segments.append(segment)
     model.segments = list(segments)
 

@@ -78,7 +78,7 @@ class Reading(NamedTuple):
 
     Attributes:
         coded: codes of the tokens that were read, image by image; None without a layer.
-        totals: (images, parts, dim) sums of these tokens, normalised but before a norm's factors; None unless asked for.
+        totals: (images, parts, dim) sums of these tokens, in front of a norm's factors; None unless asked for.
     """
 
     coded: Coded | None
@@ -90,14 +90,14 @@ class Picked(NamedTuple):
 
     Attributes:
         front: the first one.
-        count: how many; None for all behind it.
+        number: how many; None for all behind it.
         across: how many side by side; None for all of them.
         down: tokens from the beginning of a row to that of the next one that is read.
         step: tokens from one to the next of a row.
     """
 
     front: int
-    count: int | None = None
+    number: int | None = None
     across: int | None = None
     down: int = 0
     step: int = 1
@@ -110,7 +110,7 @@ class Picked(NamedTuple):
 
     def among(self, tokens: int) -> int:
         """How many tokens are read of so many."""
-        return tokens - self.front if self.count is None else self.count
+        return tokens - self.front if self.number is None else self.number
 
 
 class TokenReader:
@@ -123,9 +123,7 @@ class TokenReader:
         adds_up: whether their sums are wanted.
     """
 
-    def __init__(
-        self, picked: Picked, norm: nn.LayerNorm | None, weights: StoredWeights | None, adds_up: bool
-    ) -> None:
+    def __init__(self, picked: Picked, norm: nn.LayerNorm | None, weights: StoredWeights | None, adds_up: bool) -> None:
         self.picked, self.weights, self.adds_up = picked, weights, adds_up
         self.normed, self.epsilon = norm is not None, 0.0 if norm is None else norm.eps
         self.tables: tuple[Tensor, Tensor] | None = None
@@ -162,7 +160,7 @@ class TokenReader:
                 PARTS=parts, PART=EACH, BLOCK_M=config.block_m, BLOCK_N=config.block_n, num_warps=config.warps,
             )  # fmt: skip
 
-        # Not by the type of tokens: sums of a row are rounded by the tile, and those of rounded tokens are the same.
+        # Not by the type of tokens: how sums are rounded depends on the tile, and must not on the type.
         wanted = weights is not None, weights is not None and weights.rests is not None, self.adds_up
         key = " ".join(map(str, ("tokens", tokens, count, dim, width, self.normed, *wanted)))
         whole = triton.next_power_of_2(width)
