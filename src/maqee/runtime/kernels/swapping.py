@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.exits.lgvit import GlobalHead, LgvitHead, LocalHead
+from maqee.exits.segformer import SegformerHead
 from maqee.exits.segment import Kept, Segment
 from maqee.exits.vit_ee import MlpHead
 from maqee.models import Backbone
@@ -39,10 +40,16 @@ from maqee.runtime.kernels.embedding import KernelEmbedding
 from maqee.runtime.kernels.fitness import store_depthwise, store_layer, store_operands
 from maqee.runtime.kernels.lgvit_heads import KernelFeaturesHead, KernelGlobalHead, KernelLocalHead, PooledHead
 from maqee.runtime.kernels.readouts import POOLED, PooledReadout
+from maqee.runtime.kernels.segformer_head import KernelSegformerHead
 from maqee.runtime.kernels.stored import StoredWeights
 
 NORM_FIRST = (LgvitHead, MlpHead)  # heads that read tokens, or some of them, through their norm alone
-ANY_TOKENS = (*NORM_FIRST, PooledHead, PooledReadout)  # heads that read tokens in whatever they travel in
+ANY_TOKENS = (
+    *NORM_FIRST,
+    PooledHead,
+    PooledReadout,
+    KernelSegformerHead,
+)  # heads that read tokens in whatever they travel in
 OLDEST = (8, 0)  # compute capability with int8 products of the size that kernels are cut into
 
 
@@ -73,9 +80,8 @@ class KernelSegment(Segment):
             readout = self.backbone.head
             assert isinstance(readout, Readout | DetectionReadout)
             return self.backbone.finish(readout.reads(x).float())
-        if isinstance(self.head, ANY_TOKENS):
-            return self.head(x)
-        return self.head(*(kept[block].float() for block in self.head.reads), x.float())
+        tokens = [*(kept[block] for block in self.head.reads), x]
+        return self.head(*(tokens if isinstance(self.head, ANY_TOKENS) else (part.float() for part in tokens)))
 
 
 def use_kernels(model: EarlyExitModel, half_tokens: bool = False) -> None:
@@ -148,6 +154,8 @@ class Swapper:
             return self._local_head(module, name)
         if isinstance(module, GlobalHead):
             return self._global_head(module, name)
+        if isinstance(module, SegformerHead):
+            return self._segformer_head(module, name)
         if isinstance(module, MlpHead) and module.readout.kind in POOLED:
             readout = self.swap(module.readout, f"{name}.readout")
             assert isinstance(readout, Readout)
@@ -235,6 +243,13 @@ class Swapper:
         if not isinstance(attention, KernelAttention) or not head.shape.prefix_tokens:
             return plain
         return KernelGlobalHead(head, children["readout"], attention, plain)
+
+    def _segformer_head(self, head: SegformerHead, name: str) -> nn.Module:
+        children = {child: self.swap(inner, f"{name}.{child}") for child, inner in head.named_children()}
+        swapped, layers = _with_children(head, children), [self._store(layer) for layer in head.projections]
+        assert isinstance(swapped, SegformerHead)
+        stored = [layer for layer in layers if isinstance(layer, StoredWeights)]
+        return KernelSegformerHead(swapped, stored) if len(stored) == len(layers) else swapped
 
     def _mlp(self, mlp: Mlp, name: str, norm: nn.LayerNorm) -> nn.Module:
         fc1, fc2 = self._store(mlp.fc1), self._store(mlp.fc2)
