@@ -67,7 +67,7 @@ from maqee.runtime.kernels.depthwise import _depthwise
 from maqee.runtime.kernels.gathering import _gather
 from maqee.runtime.kernels.token_rows import _read_tokens
 
-shape |= dict(TOKENS=197, FRONT=1, COUNT=196, ACROSS=196, DOWN=0, STEP=1, INPUTS=768, PARTS=13, PART=16)
+shape |= dict(TOKENS=197, FRONT=1, COUNT=196, ACROSS=14, DOWN=14, STEP=1, INPUTS=768, PARTS=13, PART=16)
 for kind, width in (("*fp32", 4), ("*fp16", 2)):
     found = ptx(_read_tokens, types | {"x": kind}, shape | dict(NORM=True, CODES=True, TOTALS=True), 1)
     assert re.search(rf"ld\.global\S*\.v{width}", found)

@@ -7,12 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
 from maqee.exits.lgvit import pick
+from maqee.models import TokenShape
 from maqee.runtime.kernels.stored import StoredWeights
 from tests.helpers import randomize
 from tests.runtime.kernels.makers import Case, assert_same_codes, make_layer
 
 IMAGES, GRID, FRONT = 3, (5, 7), 2
+SHAPE = TokenShape(1, 64, GRID, FRONT, 2, 64, "class")
 
 
 def tokens(dim: int = 64) -> Tensor:
@@ -49,9 +52,7 @@ def test_codes_and_sums(case: Case, normed: bool, stride: int, dim: int, device:
     norm, x = layer_norm(dim), tokens(dim)
     taken = pick(x[:, FRONT:], GRID, stride)
     numbers, bare = (norm(taken), F.layer_norm(taken, (dim,), eps=1e-6)) if normed else (taken, taken)
-    reader = TokenReader(
-        Picked.from_grid(FRONT, GRID, stride), norm.to(device) if normed else None, weights, adds_up=True
-    )
+    reader = TokenReader(Picked.from_grid(SHAPE, stride), norm.to(device) if normed else None, weights, adds_up=True)
     coded, totals = reader(x.to(device))
     assert coded is not None
     codes = coded.codes.cpu()
@@ -101,7 +102,9 @@ def test_tokens_in_half_are_read_as_they_are(device: torch.device) -> None:
 def test_picked_by_hand() -> None:
     from maqee.runtime.kernels.token_rows import Picked
 
-    picked = Picked.from_grid(1, (5, 4), 2)  # rows 0, 2 and 4, columns 0 and 2
-    assert picked == Picked(front=1, number=6, across=2, down=8, step=2)
-    assert picked.among(21) == 6
+    picked = Picked.from_grid(SHAPE, 2)  # rows 0, 2 and 4, columns 0, 2, 4 and 6
+    assert picked == Picked(front=2, number=12, across=4, down=14, step=2, tokens=37)
+    assert picked.among(37) == 12
     assert Picked(2).among(21) == 19
+    with pytest.raises(MaqeeError, match="reads images of 37 tokens, and got 50: resize the images"):
+        picked.among(50)

@@ -96,7 +96,8 @@ class KernelLocalHead(PooledHead):
         project: StoredWeights,
     ) -> None:
         project = Affine.of(head.project_norm).behind(project)
-        super().__init__(head, readout, Picked(head.shape.prefix_tokens), expand, project, residual=True)
+        picked = Picked(head.shape.prefix_tokens) if depthwise is None else Picked.from_grid(head.shape)
+        super().__init__(head, readout, picked, expand, project, residual=True)
         self.expand, self.depthwise = _begin(head, expand, depthwise, Target.plain([project.grid], project.inputs))
 
     def last_codes(self, coded: Coded, images: int) -> Tensor:
@@ -116,7 +117,7 @@ class KernelGlobalHead(PooledHead):
     """
 
     def __init__(self, head: GlobalHead, readout: nn.Module, attention: KernelAttention, plain: nn.Module) -> None:
-        picked = Picked.from_grid(head.shape.prefix_tokens, head.shape.grid, head.stride)
+        picked = Picked.from_grid(head.shape, head.stride)
         proj, attend = attention.proj.weights, attention.attend
         super().__init__(head, readout, picked, attention.code.weights, proj, residual=False)
         self.qkv, self.plain = attention.qkv, plain

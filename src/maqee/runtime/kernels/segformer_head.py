@@ -46,7 +46,7 @@ class KernelSegformerHead(ExitHead):
     def __init__(self, head: SegformerHead, layers: Sequence[StoredWeights]) -> None:
         super().__init__()
         self.head, self.reads = head, head.reads
-        picked = Picked(head.shape.prefix_tokens, head.shape.patches)
+        picked = Picked.from_grid(head.shape)
         maps = []
         for norm, weights in zip(head.norms, layers, strict=True):
             assert isinstance(norm, nn.LayerNorm)

@@ -44,12 +44,8 @@ from maqee.runtime.kernels.segformer_head import KernelSegformerHead
 from maqee.runtime.kernels.stored import StoredWeights
 
 NORM_FIRST = (LgvitHead, MlpHead)  # heads that read tokens, or some of them, through their norm alone
-ANY_TOKENS = (
-    *NORM_FIRST,
-    PooledHead,
-    PooledReadout,
-    KernelSegformerHead,
-)  # heads that read tokens in whatever they travel in
+# Heads that read tokens in whatever they travel in.
+ANY_TOKENS = (*NORM_FIRST, PooledHead, PooledReadout, KernelSegformerHead)
 OLDEST = (8, 0)  # compute capability with int8 products of the size that kernels are cut into
 
 

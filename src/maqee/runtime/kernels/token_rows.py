@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from maqee.errors import MaqeeError
+from maqee.models import TokenShape
 from maqee.runtime.kernels.passing import Coded
 from maqee.runtime.kernels.rounding import round_steps
 from maqee.runtime.kernels.rows import by_column, normalised
@@ -86,7 +88,7 @@ class Reading(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Which tokens of an image are read: all from one on, or every few of a grid.
+    """Which tokens of an image are read: all from one on, or some of a grid.
 
     Attributes:
         front: the first one.
@@ -94,6 +96,7 @@ class Picked(NamedTuple):
         across: how many side by side; None for all of them.
         down: tokens from the beginning of a row to that of the next one that is read.
         step: tokens from one to the next of a row.
+        tokens: how many an image must have; None for any number.
     """
 
     front: int
@@ -101,15 +104,20 @@ class Picked(NamedTuple):
     across: int | None = None
     down: int = 0
     step: int = 1
+    tokens: int | None = None
 
     @classmethod
-    def from_grid(cls, front: int, grid: tuple[int, int], stride: int) -> Picked:
-        """Every `stride`-th in both directions, as `maqee.exits.lgvit.pick` does it."""
-        rows, columns = (-(-side // stride) for side in grid)
-        return cls(front, rows * columns, columns, stride * grid[1], stride)
+    def from_grid(cls, shape: TokenShape, stride: int = 1) -> Picked:
+        """Every `stride`-th patch in both directions, as `maqee.exits.lgvit.pick` has it."""
+        rows, columns = (-(-side // stride) for side in shape.grid)
+        return cls(shape.prefix_tokens, rows * columns, columns, stride * shape.grid[1], stride, shape.tokens)
 
     def among(self, tokens: int) -> int:
-        """How many tokens are read of so many."""
+        """How many are read of an image with so many tokens."""
+        if self.tokens not in (None, tokens):
+            raise MaqeeError(
+                f"A head of this model reads images of {self.tokens} tokens, and got {tokens}: resize the images."
+            )
         return tokens - self.front if self.number is None else self.number
 
 
