@@ -75,6 +75,10 @@ class SegformerHead(ExitHead):
             project(norm(self._patches(x)))
             for project, norm, x in zip(self.projections, self.norms, tokens, strict=True)
         ]
+        return self.join(maps)
+
+    def join(self, maps: list[Tensor]) -> Tensor:
+        """What becomes of the four maps (batch, n, width), shallowest first."""
         x = torch.cat(maps[::-1], dim=-1)  # (batch, n, 4 width), the deepest first
         x = self.act(self.fuse_norm(self.fuse(x)))
         x = x * self.dropout(torch.ones_like(x[:, :1]))  # whole channels of a sample, as in the original

@@ -61,6 +61,29 @@ for kind, width in (("*fp32", 4), ("*fp16", 2)):  # in words of four bytes
     found = ptx(_code_rows, types | {"x": kind}, shape | dict(INPUTS=768, NORM=True), 1)
     assert re.search(rf"ld\.global\S*\.v{width}", found)
 """
+# Of heads: four numbers at a time again, and bytes that become numbers without a conversion.
+HEADS = r"""
+from maqee.runtime.kernels.depthwise import _depthwise
+from maqee.runtime.kernels.gathering import _gather
+from maqee.runtime.kernels.token_rows import _read_tokens
+
+shape |= dict(TOKENS=197, FRONT=1, COUNT=196, ACROSS=14, DOWN=14, STEP=1, INPUTS=768, PARTS=13, PART=16)
+for kind, width in (("*fp32", 4), ("*fp16", 2)):
+    found = ptx(_read_tokens, types | {"x": kind}, shape | dict(NORM=True, CODES=True, TOTALS=True), 1)
+    assert re.search(rf"ld\.global\S*\.v{width}", found)
+types = {"epsilon": "fp32", "share": "fp32", "taken": "i32"}
+constants = dict(TOKENS=197, DIM=768, SPECIAL=1, NORM=True, PARTS=13, CODE_WIDTH=768, BLOCK_M=16, BLOCK_N=1024)
+ptx(_gather, types | {"codes": "*i8"}, constants | dict(ROWS=196, BESIDE=False), 8)
+ptx(_gather, types | {"codes": "*i32"}, constants | dict(ROWS=7, BESIDE=False), 4)
+ptx(_gather, types | {"x": "*fp16"}, constants | dict(ROWS=0, BESIDE=True), 4)
+types = {"codes": "*i8", "out_sums": "*i32", "rest": "fp32", "low": "fp32", "levels": "fp32", "offset": "i32"}
+constants = dict(DOWN=14, RIGHT=14, CHANNELS=384, IN_WIDTH=384, OUT_WIDTH=384, COMPILED=True, BLOCK_M=2, BLOCK_N=128)
+for pool, kind in ((True, "*i32"), (False, "*i8")):
+    flags = dict(POOL=pool, OUT_SUMS=not pool, RESTS=not pool)
+    found = ptx(_depthwise, types | {"out": kind}, constants | flags, 1)
+    assert "prmt.b32 part, bytes, 0x4B000000, 0x7443" in found
+    assert not re.search(r"cvt\.rn\.f32\.s(8|16|32)", found)
+"""
 ATTENTION = """
 from maqee.runtime.kernels.attention import _attention
 
@@ -76,4 +99,4 @@ assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, t
 
 @pytest.mark.process
 def test_compile_to_products_in_tensor_cores(device: object, tmp_path: Path) -> None:
-    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{HALVES}{ROWS}{ATTENTION}")
+    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{HALVES}{ROWS}{HEADS}{ATTENTION}")

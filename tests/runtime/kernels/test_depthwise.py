@@ -30,7 +30,7 @@ def make_depthwise(bits: int, zero: int) -> QuantLayer:
     return layer
 
 
-@pytest.mark.parametrize(("bits", "zero"), [(4, 7), (8, 90)])
+@pytest.mark.parametrize(("bits", "zero"), [(4, 7), (8, 90), (8, 200)])  # the last with a rest
 def test_codes_to_codes(bits: int, zero: int, device: torch.device) -> None:
     from maqee.runtime.kernels.depthwise import Depthwise
     from maqee.runtime.kernels.fitness import store_depthwise
@@ -54,6 +54,30 @@ def test_codes_to_codes(bits: int, zero: int, device: torch.device) -> None:
     result = got.codes.cpu()[:, :CHANNELS]
     assert_same_codes(result, expected, out, hair=5e-4)
     assert torch.equal(got.sums.cpu()[0], result.sum(dim=1, dtype=torch.int32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "bits", "zero"), [((3, 4), 4, 7), ((2, 5), 8, 200), ((1, 6), 8, 90), ((5, 1), 4, 7)], ids=str
+)
+def test_added_up_over_tokens(shape: tuple[int, int], bits: int, zero: int, device: torch.device) -> None:
+    """Exactly the sums of the codes that it puts out otherwise, whatever the number of columns divides into."""
+    from maqee.runtime.kernels.depthwise import Depthwise
+    from maqee.runtime.kernels.fitness import store_depthwise
+    from maqee.runtime.kernels.passing import Affine, Coded, Target
+
+    norm = randomize(TokenBatchNorm(CHANNELS), std=0.5).to(device)
+    assert isinstance(norm, TokenBatchNorm)
+    found = store_depthwise(make_depthwise(bits, zero).to(device))
+    assert not isinstance(found, str)
+    grid = StoredGrid(0.0137, 230, 255)
+    assert grid.rest != 0
+    convolve = Depthwise(*found, shape, Affine.of(norm), Target.plain([grid], CHANNELS))
+    tokens = shape[0] * shape[1]
+    coded = Coded(torch.randint(-8, 8, (IMAGES * tokens, 32), device=device, dtype=torch.int8), None)
+    expected = convolve(coded).codes[:, :CHANNELS].view(IMAGES, tokens, CHANNELS).sum(dim=1)
+    got = convolve.pooled(coded)
+    assert got.shape == (IMAGES * shape[1] // convolve.strip, CHANNELS)
+    assert torch.equal(got.view(IMAGES, -1, CHANNELS).sum(dim=1), expected)
 
 
 def test_batch_norm_by_hand() -> None:

@@ -17,6 +17,7 @@ from maqee.models import load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
 from maqee.quant.integer import execute_integers
 from maqee.runtime import use_cuda_graphs
+from maqee.tasks import tasks
 from tests.helpers import randomize
 from tests.quant.makers import EVERYTHING, pictures
 from tests.runtime.makers import small_model, write_compressed_run, write_trained_run
@@ -109,6 +110,18 @@ def test_layers_without_kernels_are_simulated(device: torch.device) -> None:
     assert "backbone.blocks.0.attn: codes throughout, norm and sum in the same kernels" in lines
     assert "backbone.blocks.0.mlp.fc1: codes, one sum" in lines
     assert "backbone.blocks.0.mlp.fc2: simulated: it has an input with a twin grid" in lines
+
+
+def test_decoders_read_patches_of_four_blocks(device: torch.device) -> None:
+    from maqee.runtime.kernels.segformer_head import KernelSegformerHead
+    from maqee.runtime.kernels.swapping import KernelSegment
+
+    model = quantized("test-vit", "rtn", "segformer", weight_bits=6, act_bits=6)
+    early_exit_model(model).use_confidence(tasks["segmentation"].confidence)
+    assert "heads.0.projections.0: codes, one sum" in compare(model, 1, device)
+    segment = early_exit_model(model).segments[0]
+    assert isinstance(segment, KernelSegment)
+    assert isinstance(segment.head, KernelSegformerHead)
 
 
 def test_swin_runs_layer_by_layer(device: torch.device) -> None:

@@ -18,6 +18,15 @@ from maqee.runtime.kernels.tuning import Config, tuned
 
 
 @triton.jit
+def normalised(y, there, epsilon, INPUTS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A LayerNorm's rows before its factors; y is 0 in columns that are not there, and so is what is returned."""
+    mean = tl.sum(y, axis=1) / INPUTS
+    y = tl.where(there, y - mean[:, None], 0.0)
+    spread = tl.rsqrt(tl.sum(y * y, axis=1) / INPUTS + epsilon)
+    return y * spread[:, None]
+
+
+@triton.jit
 def _code_rows(  # type: ignore[no-untyped-def]
     x, gamma, beta, columns, out, sums, rows, inverse, epsilon, low, high, offset,
     INPUTS: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
@@ -38,10 +47,8 @@ def _code_rows(  # type: ignore[no-untyped-def]
         start = tl.max_contiguous(start, (1, 4))
     y = tl.load(start, mask=inside & there, other=0.0).to(tl.float32)
     if NORM:
-        mean = tl.sum(y, axis=1) / INPUTS
-        y = tl.where(there, y - mean[:, None], 0.0)
-        spread = tl.rsqrt(tl.sum(y * y, axis=1) / INPUTS + epsilon)
-        y = y * spread[:, None] * tl.load(gamma + n, mask=n < WIDTH, other=0.0)[None, :]
+        y = normalised(y, there, epsilon, INPUTS)
+        y = y * tl.load(gamma + n, mask=n < WIDTH, other=0.0)[None, :]
         y += tl.load(beta + n, mask=n < WIDTH, other=0.0)[None, :]
     else:
         y = y * inverse
@@ -66,13 +73,7 @@ class RowCoder:
 
     def __init__(self, weights: StoredWeights, norm: nn.LayerNorm | None = None) -> None:
         self.weights, self.epsilon = weights, 0.0 if norm is None else norm.eps
-        self.norm = None if norm is None else (self._by_column(norm.weight), self._by_column(norm.bias))
-
-    def _by_column(self, values: Tensor) -> Tensor:
-        """A norm's numbers in steps of the grid, in the order of the codes."""
-        steps = values.detach().float() / self.weights.grid.scale
-        columns = self.weights.columns
-        return steps if columns is None else torch.where(columns >= 0, steps[columns.clamp(min=0).long()], 0.0)
+        self.norm = None if norm is None else (by_column(norm.weight, weights), by_column(norm.bias, weights))
 
     def __call__(self, x: Tensor) -> Coded:
         """(..., inputs) to codes of all rows."""
@@ -100,3 +101,9 @@ class RowCoder:
         sizes = [(8, 8), (4, 4), (2, 4), (1, 4), (1, 2), (4, 1), (2, 1), (1, 1)]  # of one warp: sums stay within it
         tuned(key, [Config(block, whole, 0, warps, 1, 0) for block, warps in sizes], launch, device, rows)
         return Coded(out, sums)
+
+
+def by_column(values: Tensor, weights: StoredWeights) -> Tensor:
+    """A norm's numbers in steps of a layer's grid, in the order of its codes."""
+    steps, columns = values.detach().float() / weights.grid.scale, weights.columns
+    return steps if columns is None else torch.where(columns >= 0, steps[columns.clamp(min=0).long()], 0.0)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
-from maqee.exits.lgvit import LgvitHead, LocalHead
+from maqee.exits.lgvit import GlobalHead, LgvitHead, LocalHead
+from maqee.exits.segformer import SegformerHead
 from maqee.exits.segment import Kept, Segment
 from maqee.exits.vit_ee import MlpHead
 from maqee.models import Backbone
@@ -37,10 +38,14 @@ from maqee.runtime.kernels.branches import (
 )
 from maqee.runtime.kernels.embedding import KernelEmbedding
 from maqee.runtime.kernels.fitness import store_depthwise, store_layer, store_operands
-from maqee.runtime.kernels.local_head import KernelLocalHead
+from maqee.runtime.kernels.lgvit_heads import KernelFeaturesHead, KernelGlobalHead, KernelLocalHead, PooledHead
+from maqee.runtime.kernels.readouts import POOLED, PooledReadout
+from maqee.runtime.kernels.segformer_head import KernelSegformerHead
 from maqee.runtime.kernels.stored import StoredWeights
 
 NORM_FIRST = (LgvitHead, MlpHead)  # heads that read tokens, or some of them, through their norm alone
+# Heads that read tokens in whatever they travel in.
+ANY_TOKENS = (*NORM_FIRST, PooledHead, PooledReadout, KernelSegformerHead)
 OLDEST = (8, 0)  # compute capability with int8 products of the size that kernels are cut into
 
 
@@ -56,19 +61,23 @@ class KernelSegment(Segment):
 
     Attributes:
         lines: how its network is computed, the same for all segments but for the heads.
+        ending: norm and classifier behind the last block, where they have kernels.
     """
 
     lines: tuple[Line, ...] = ()
+    ending: nn.Module | None = None
 
     def predict(self, x: Tensor, kept: Kept) -> Tensor:
         """The head alone, in float32, whatever tokens travel in."""
+        if self.head is None and self.ending is not None:
+            logits: Tensor = self.ending(x)
+            return logits
         if self.head is None:
             readout = self.backbone.head
             assert isinstance(readout, Readout | DetectionReadout)
             return self.backbone.finish(readout.reads(x).float())
-        if isinstance(self.head, NORM_FIRST):
-            return self.head(x)
-        return self.head(*(kept[block].float() for block in self.head.reads), x.float())
+        tokens = [*(kept[block] for block in self.head.reads), x]
+        return self.head(*(tokens if isinstance(self.head, ANY_TOKENS) else (part.float() for part in tokens)))
 
 
 def use_kernels(model: EarlyExitModel, half_tokens: bool = False) -> None:
@@ -92,7 +101,7 @@ def use_kernels(model: EarlyExitModel, half_tokens: bool = False) -> None:
         if half_tokens and isinstance(head, NORM_FIRST):
             head = _with_children(head, {"norm": InFloat(head.norm)})
         segment = KernelSegment(backbone, old.first, old.last, old.read, head, old.confidence)  # type: ignore[arg-type]
-        segment.lines = (*common, *swapper.lines)
+        segment.lines, segment.ending = (*common, *swapper.lines), _ending(backbone) if head is None else None
         segments.append(segment)
     model.segments = list(segments)
 
@@ -139,6 +148,14 @@ class Swapper:
             return self._attention(module, name, None)
         if isinstance(module, LocalHead):
             return self._local_head(module, name)
+        if isinstance(module, GlobalHead):
+            return self._global_head(module, name)
+        if isinstance(module, SegformerHead):
+            return self._segformer_head(module, name)
+        if isinstance(module, MlpHead) and module.readout.kind in POOLED:
+            readout = self.swap(module.readout, f"{name}.readout")
+            assert isinstance(readout, Readout)
+            return PooledReadout(module.norm, readout)
         if isinstance(module, QuantLayer):
             return self._layer(module, name)
         if isinstance(module, QuantAttend):
@@ -211,7 +228,24 @@ class Swapper:
             children = {child: self.swap(head.get_submodule(child), f"{name}.{child}") for child in layers}
             return _with_children(head, {"readout": readout, **children})
         self._note(name, "codes throughout")
-        return KernelLocalHead(head, readout, expand, depthwise, project)
+        if head.shape.prefix_tokens:
+            return KernelLocalHead(head, readout, expand, depthwise, project)
+        assert isinstance(readout, Readout)
+        return KernelFeaturesHead(head, readout, expand, depthwise, project)
+
+    def _global_head(self, head: GlobalHead, name: str) -> nn.Module:
+        children = {child: self.swap(inner, f"{name}.{child}") for child, inner in head.named_children()}
+        plain, attention = _with_children(head, children), children["attention"]
+        if not isinstance(attention, KernelAttention) or not head.shape.prefix_tokens:
+            return plain
+        return KernelGlobalHead(head, children["readout"], attention, plain)
+
+    def _segformer_head(self, head: SegformerHead, name: str) -> nn.Module:
+        children = {child: self.swap(inner, f"{name}.{child}") for child, inner in head.named_children()}
+        swapped, layers = _with_children(head, children), [self._store(layer) for layer in head.projections]
+        assert isinstance(swapped, SegformerHead)
+        stored = [layer for layer in layers if isinstance(layer, StoredWeights)]
+        return KernelSegformerHead(swapped, stored) if len(stored) == len(layers) else swapped
 
     def _mlp(self, mlp: Mlp, name: str, norm: nn.LayerNorm) -> nn.Module:
         fc1, fc2 = self._store(mlp.fc1), self._store(mlp.fc2)
@@ -220,6 +254,14 @@ class Swapper:
             return self._in_stream(Added(norm, _with_children(mlp, children)))
         self._note(name, "codes throughout, norm and sum in the same kernels")
         return KernelMlp(norm, fc1, fc2, self.half_tokens)
+
+
+def _ending(backbone: Backbone) -> nn.Module | None:
+    """Norm and classifier in one pass over the tokens, where the classifier looks at all of them."""
+    readout, norm = backbone.head, backbone.norm
+    if not isinstance(readout, Readout) or readout.kind not in POOLED or not isinstance(norm, nn.LayerNorm):
+        return None
+    return PooledReadout(norm, readout, isinstance(backbone, ViT) and backbone.config.pooled_norm)
 
 
 def _with_children(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
