@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from maqee.tables.cases import Case
-from maqee.tables.work import PREPARED, Work
+from maqee.tables.work import PREPARED, ROW, Work
 from maqee.tables.work_queue import ATTEMPTS, WorkQueue
 
 NO_CASE = cast(Case, None)
@@ -72,3 +72,39 @@ def test_work_that_was_finished_before_its_worker_died(tmp_path: Path) -> None:
     (tmp_path / "a" / PREPARED).write_text("{}")
     queue.lose(work)
     assert (queue.computed, queue.take()) == (["a"], None)
+
+
+def test_the_longest_way_first(tmp_path: Path) -> None:
+    """Short ones are left for the end, where workers would wait for a long one; not those that a long one waits for."""
+    efforts: dict[str, tuple[float, tuple[str, ...]]] = {
+        "short": (1, ()),
+        "long": (5, ()),
+        "before": (1, ()),
+        "after": (6, ("before",)),
+    }
+    every = [Work(name, NO_CASE, needs, effort=effort) for name, (effort, needs) in efforts.items()]
+    queue, order = WorkQueue(every, tmp_path), []
+    while (work := queue.take()) is not None:
+        order.append(work.folder)
+        queue.finish(work, computed=True)
+    assert order == ["before", "after", "long", "short"]
+
+
+def test_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / ROW).write_text("{}")
+    every = [
+        Work("earlier", NO_CASE, kind="row"),
+        Work("model", NO_CASE, effort=3),
+        Work("row", NO_CASE, ("model",), kind="row"),
+        Work("other", NO_CASE, kind="row"),
+    ]
+    queue = WorkQueue(every, tmp_path)
+    assert (queue.percent, queue.runs_words) == (0, "1 of 3 runs done")
+    model = queue.take()
+    assert model is not None
+    queue.finish(model, computed=True)
+    assert (queue.percent, queue.runs_words) == (60, "1 of 3 runs done")
+    queue.fail(every[3], "no luck")
+    queue.finish(every[2], computed=True)
+    assert (queue.percent, queue.runs_words) == (100, "2 of 3 runs done, 1 failed")

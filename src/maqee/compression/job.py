@@ -54,13 +54,15 @@ def compress_model(
     device: str | None = None,
     test: ImageSet | None = None,
     source: Mapping[str, Any] | None = None,
+    searched: Path | None = None,
     show: bool = True,
 ) -> ReadyModel:
     """Choose bits and thresholds for a model with exits; see `maqee.compress`, whose arguments these are.
 
     The model that is given stays as it is. A budget that cannot be met is an error, raised when everything has been
     written, so that the nearest plan is not lost. `source` says where model and data lie, for commands that need them
-    again.
+    again. `searched` is the file of the same search of the same model, which is then gone on with: it may have been
+    finished, where only training is new.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
     options = completed(options, model)
@@ -82,7 +84,7 @@ def compress_model(
     _ = methods[options.method], searched_widths(options.quantization, how)  # mistakes must not leave a folder behind
     budget.check_widths(model.backbone.depth, how)
     with hold_folder(out), threads_for(model.parts(), target):
-        return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
+        return _compress_checked(model, calibration, train, budget, how, options, out, target, source, searched, show)
 
 
 def _compress_checked(
@@ -95,6 +97,7 @@ def _compress_checked(
     out: Path | None,
     target: torch.device,
     source: Mapping[str, Any] | None,
+    searched: Path | None,
     show: bool,
 ) -> ReadyModel:
     """The job itself, in a folder that no other process works in."""
@@ -116,6 +119,8 @@ def _compress_checked(
         measure = ModelMeasure(
             reference, quantized, batches, task, request.model, options.scored, recovery, snapshots, how.exit_ms
         )
+    if out is not None and searched is not None and not (out / SEARCH).exists():
+        write_text(out / SEARCH, searched.read_text(encoding="utf-8"))
     result = _search(measure, how, budget, options, out, show)
     done = _conclude(quantized, result, budget, options)
     if result.state.finished and how.frontier and out is not None:

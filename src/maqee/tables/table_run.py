@@ -99,10 +99,11 @@ def table(
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
 
     def on_change(queue: WorkQueue, work: Work) -> None:
-        bar.update(len(queue.computed) + len(queue.failures), work.folder.rpartition("/")[2])
+        bar.update(queue.percent, f"{queue.runs_words}, last {work.folder}")
 
     queue = WorkQueue(make_grid(file, only, seeds), place.root, on_change)
-    with steps(f"table {file.name}", queue.total, enabled=show) as bar:
+    with steps(f"table {file.name}, per cent", 100, enabled=show) as bar:
+        bar.update(0, queue.runs_words)
         if ray is not None:
             run_on_ray(queue, place, ray, jobs)
         elif jobs > 1:

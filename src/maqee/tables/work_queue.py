@@ -42,29 +42,47 @@ class WorkQueue:
     computed: list[str] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
+    ahead: dict[str, float] = field(default_factory=dict)  # effort of a piece and of all that needs it, one by one
 
     def __post_init__(self) -> None:
-        for work in self.works:
+        every = list(self.works)
+        for work in every:
             if work.finished(self.root):
                 self.finished.add(work.folder)
             else:
                 self.waiting[work.folder] = work
+        self.runs = [work.folder for work in every if work.kind == "row"]
+        self.left = self.effort = sum(work.effort for work in self.waiting.values())
+        for work in reversed(every):
+            self.ahead[work.folder] = work.effort + self.ahead.get(work.folder, 0.0)
+            for needed in work.needs:
+                self.ahead[needed] = max(self.ahead.get(needed, 0.0), self.ahead[work.folder])
 
     @property
-    def total(self) -> int:
-        """Pieces that were not finished at the beginning and can be counted as steps."""
-        return len(self.waiting) + len(self.computed) + len(self.failures)
+    def percent(self) -> int:
+        """How much is done, by effort, of what was not finished at the beginning."""
+        return 100 if self.left < 1e-6 else int(100 * (1 - self.left / self.effort))
+
+    @property
+    def runs_words(self) -> str:
+        """How many runs of rows are finished, by whomever and whenever, of all that are wanted."""
+        done = sum(folder in self.finished for folder in self.runs)
+        failed = sum(folder in self.failures for folder in self.runs)
+        return f"{done} of {len(self.runs)} runs done" + (f", {failed} failed" if failed else "")
 
     def take(self) -> Work | None:
-        """A piece that can be done now; None if everything that is left waits for what is being done."""
-        for folder, work in self.waiting.items():
-            if self.finished.issuperset(work.needs):
-                return self.waiting.pop(folder)
-        return None
+        """A piece that can be done now; None if everything that is left waits for what is being done.
+
+        The one with the longest way still to go behind it, so that nobody waits for a long piece at the end; of
+        equals the first.
+        """
+        ready = [folder for folder, work in self.waiting.items() if self.finished.issuperset(work.needs)]
+        return self.waiting.pop(max(ready, key=lambda folder: self.ahead[folder])) if ready else None
 
     def finish(self, work: Work, computed: bool) -> None:
         """A piece is done: by this run, or (another process was quicker) before."""
         self.finished.add(work.folder)
+        self.left -= work.effort
         if computed:
             self.computed.append(work.folder)
         if self.on_change is not None:
@@ -73,6 +91,7 @@ class WorkQueue:
     def fail(self, work: Work, reason: str) -> None:
         """A piece failed, and so does everything that needs it."""
         self.failures[work.folder] = Failure(work, reason)
+        self.left -= work.effort
         for other in [other for other in self.waiting.values() if work.folder in other.needs]:
             if self.waiting.pop(other.folder, None) is not None:
                 self.fail(other, f"It needs {work.folder}, which failed.")

@@ -1,0 +1,130 @@
+"""What is done once for several runs, days and machines: data, passes over test images, searches before training."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import maqee
+from maqee.compression.baseline_model import fit_best_pair
+from maqee.data import Splits
+from maqee.exits import load_with_exits
+from maqee.io import read_json
+from maqee.runs import PLAN, SEARCH, TRACE, WEIGHTS, DataSource
+from maqee.tables import opened_data
+from maqee.tables.cases import case_of
+from maqee.tables.grid import make_grid
+from maqee.tables.opened_data import open_once
+from maqee.tables.prepare import open_case
+from maqee.tables.table_file import read_table
+from maqee.tables.table_run import table
+from maqee.tables.work import ROW, Place
+from tests.helpers import FIXTURES
+from tests.tables.makers import write_table
+
+ROWS = {
+    "float": {"method": "float", "exits": "mlp"},
+    "rtn": {"method": "rtn", "exits": "mlp", "bits": "W4A4"},
+    "shared": {"method": "rtn", "exits": "mlp", "bits": "W4A4", "thresholds": "shared"},
+}
+
+
+def test_rows_of_a_model_share_its_pass(tmp_path: Path) -> None:
+    grid = make_grid(read_table(write_table(tmp_path, rows=ROWS)))
+    passes = [work for work in grid if work.kind == "pass"]
+    assert len(passes) == 2 + 1  # uniform bits for two seeds, and full precision for all of them
+    readers = [work.record for work in grid if work.kind == "row"]
+    assert sorted(map(readers.count, {work.folder for work in passes})) == [2, 2, 2]
+    [float_pass] = [work for work in passes if not work.needs]
+    assert "seed" not in float_pass.folder
+
+
+@pytest.mark.trains
+def test_one_day_and_another_and_on_another_machine(tmp_path: Path) -> None:
+    model, runs = tmp_path / "here" / "digits", tmp_path / "here" / "runs"
+    shutil.copytree(FIXTURES / "digits", model)
+    path = write_table(tmp_path, rows=ROWS, models={"mlp": str(model)})
+    first = table(path, runs=runs, seeds=1, only=["rtn"], device="cpu", show=False)
+    assert len(first.computed) == 3
+    second = table(path, runs=runs, seeds=2, device="cpu", show=False)
+    assert not {*first.computed} & {*second.computed}
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    moved = write_table(tmp_path, rows=ROWS, models={"mlp": str(tmp_path / "there" / "digits")})
+    third = table(moved, runs=tmp_path / "there" / "runs", seeds=3, device="cpu", show=False)
+    assert {folder.partition("-seed")[2][0] for folder in third.computed} == {"2"}  # nothing of seeds 0 and 1
+    assert [row["seeds"] for row in third.rows] == [3, 3, 3]
+    every = table(moved, runs=tmp_path / "all at once", seeds=3, device="cpu", show=False)
+    assert every.rows == third.rows
+
+
+@pytest.mark.trains
+def test_training_goes_on_from_the_search_without_it(tmp_path: Path) -> None:
+    """To the bit what a search and a training in one go give."""
+    rows = {"trained": {"method": "maqee", "exits": "mlp", "bits": "both", "quantizer": "rtn", "recovered": 2}}
+    path = write_table(tmp_path, rows=rows, target=0.5)
+    done = table(path, runs=tmp_path / "runs", device="cpu", seeds=1, show=False)
+    assert (done.failures, [folder.partition("/")[0] for folder in done.computed[:2]]) == ({}, ["models", "models"])
+    model = tmp_path / "runs" / "models" / read_json(next((tmp_path / "runs").glob("trained-seed0-*")) / ROW)["model"]
+    config = read_table(path).config("trained", 0)
+    maqee.compress(
+        FIXTURES / "digits",
+        data="digits",
+        budget=config.budget,
+        search_options=config.search,
+        options=config.options,
+        out=tmp_path / "one go",
+        device="cpu",
+        show=False,
+    )
+    for name in (PLAN, SEARCH, TRACE, WEIGHTS):
+        assert (model / "model" / name).read_bytes() == (tmp_path / "one go" / name).read_bytes(), name
+
+
+def test_asked_for_a_metric_training_needs_a_search_of_its_own(tmp_path: Path) -> None:
+    rows = {"trained": {"method": "maqee", "exits": "mlp", "bits": "both", "recovered": 2}}
+    for budget, pieces in (({"max_bops": 1.35e7}, 2), ({"max_drop": 0.01}, 1)):
+        read = read_table(write_table(tmp_path, rows=rows, target=0.5, compress={"budget": budget}))
+        assert len([work for work in make_grid(read) if work.kind == "model"]) == pieces
+
+
+def test_a_best_pair_that_is_known(tmp_path: Path) -> None:
+    rows = {"best": {"method": "rtn", "exits": "mlp", "bits": "best"}}
+    read = read_table(write_table(tmp_path, rows=rows))
+    case = case_of(read, read.rows["best"], "best", 0)
+    opened = open_case(case, Place(tmp_path, device="cpu"))
+    arguments = (opened.network, opened.splits.calibration, opened.options, case.config.budget, case.config.search)
+    measure, found = fit_best_pair(*arguments, torch.device("cpu"))
+    again, known = fit_best_pair(*arguments, torch.device("cpu"), found.bits)
+    assert (measure.passes, again.passes) == (2.0, 1.0)
+    assert measure.quantized.bit_settings == again.quantized.bit_settings == known.bits == found.bits
+    assert (known.confidence == found.confidence).all()
+    assert (known.noise == found.noise).all()
+
+
+def test_data_are_read_again_only_if_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    splits = maqee.open_data("digits")
+
+    def open_data(name: str, path: Path, holdout: int | None, seed: int) -> Splits:
+        read.append(path)
+        return splits
+
+    monkeypatch.setattr(opened_data, "open_data", open_data)
+    backbone = load_with_exits(FIXTURES / "digits").backbone
+    (tmp_path / "inner").mkdir()
+    file = tmp_path / "inner" / "images"
+    file.write_bytes(b"1")
+    os.utime(file, ns=(1, 1))
+    source = DataSource("digits", tmp_path)
+    first = open_once(source, backbone)
+    assert open_once(source, backbone).test.images is first.test.images
+    assert len(read) == 1
+    os.utime(file, ns=(2, 2))
+    open_once(source, backbone)
+    assert len(read) == 2
+    open_once(DataSource("digits", tmp_path, seed=1), backbone)
+    assert len(read) == 3
