@@ -36,6 +36,7 @@ LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram ma
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step
 PATCH_FACTOR = 10.0  # the patch embedding's lambda is that much larger
 ROOM = 4 << 30  # bytes of statistics that layers keep until they are rounded together
+AT_ONCE = 1 << 26  # weights that are; they take about 60 bytes each meanwhile
 OUTLIER_SHARE = 20  # one column of qkv and fc1 is set apart for every 20 outputs
 
 
@@ -171,9 +172,12 @@ def _round_weights(ready: Sequence[_Ready]) -> None:
     alike: dict[tuple[bool, torch.Size], list[_Ready]] = {}
     for one in ready:
         alike.setdefault((one.refined, one.rounding.weight.shape), []).append(one)
-    for some in alike.values():
-        for one, found in zip(some, round_together([one.rounding for one in some]), strict=True):
-            _keep(one, found)
+    for group in alike.values():
+        count = max(1, AT_ONCE // (group[0].rounding.weight.numel() * len(group[0].grids)))
+        for first in range(0, len(group), count):
+            some = group[first : first + count]
+            for one, found in zip(some, round_together([one.rounding for one in some]), strict=True):
+                _keep(one, found)
 
 
 def _keep(ready: _Ready, found: Sequence[tuple[Tensor, Tensor]]) -> None:
