@@ -103,7 +103,7 @@ def table(
 
     queue = WorkQueue(make_grid(file, only, seeds), place.root, on_change)
     with steps(f"table {file.name}, per cent", 100, enabled=show) as bar:
-        bar.update(0, queue.runs_words)
+        bar.update(queue.percent, queue.runs_words)
         if ray is not None:
             run_on_ray(queue, place, ray, jobs)
         elif jobs > 1:
