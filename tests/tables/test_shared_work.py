@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import maqee
+from maqee.apq import SearchOptions, Trace
 from maqee.compression.baseline_model import fit_best_pair
+from maqee.compression.model_measure import ModelMeasure
 from maqee.data import Splits
 from maqee.exits import load_with_exits
 from maqee.io import read_json
 from maqee.runs import PLAN, SEARCH, TRACE, WEIGHTS, DataSource
-from maqee.tables import opened_data
+from maqee.tables import opened_data, prepare
 from maqee.tables.cases import case_of
 from maqee.tables.grid import make_grid
+from maqee.tables.known_answers import memory_of
 from maqee.tables.opened_data import open_once
 from maqee.tables.prepare import open_case
 from maqee.tables.table_file import read_table
 from maqee.tables.table_run import table
 from maqee.tables.work import ROW, Place
+from maqee.widths import BitSettings
 from tests.helpers import FIXTURES
 from tests.tables.makers import write_table
 
@@ -103,6 +108,54 @@ def test_a_best_pair_that_is_known(tmp_path: Path) -> None:
     assert measure.quantized.bit_settings == again.quantized.bit_settings == known.bits == found.bits
     assert (known.confidence == found.confidence).all()
     assert (known.noise == found.noise).all()
+
+
+@pytest.mark.trains
+def test_searches_remember_what_others_have_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer passes, and the same plans."""
+    search: dict[str, object] = {"bit_min": 3, "bit_max": 5, "max_swaps": 2}
+    rows = {
+        name: {"method": "maqee", "exits": "mlp", "bits": "weights", "quantizer": "rtn", "compress": {"search": more}}
+        for name, more in {"one": {"alpha": 0.75}, "two": {"alpha": 0.25}, "wider": {"bit_max": 6}}.items()
+    }
+    options = {"samples": 40, "fit_images": 16}
+    compress = {"budget": {"max_bops": 1.35e7}, "search": search, "options": options}
+    path = write_table(tmp_path, rows=rows, seeds=1, target=0.5, compress=compress)
+    asked: list[object] = []
+    trace = ModelMeasure.trace
+
+    def counted(measure: ModelMeasure, bits: BitSettings) -> Trace:
+        asked.append(bits)
+        return trace(measure, bits)
+
+    monkeypatch.setattr(ModelMeasure, "trace", counted)
+    remembering = table(path, runs=tmp_path / "runs", device="cpu", show=False)
+    fewer = len(asked)
+    monkeypatch.setattr(prepare, "memory_of", lambda opened, how, device: None)
+    alone = table(path, runs=tmp_path / "alone", device="cpu", show=False)
+    assert fewer < len(asked) - fewer
+    assert remembering.failures == alone.failures == {}
+    assert remembering.rows == alone.rows
+    for plan in (tmp_path / "runs").rglob(PLAN):
+        assert plan.read_bytes() == (tmp_path / "alone" / plan.relative_to(tmp_path / "runs")).read_bytes()
+
+
+def test_what_is_remembered_is_of_the_same_fit(tmp_path: Path) -> None:
+    read = read_table(write_table(tmp_path))
+    opened = open_case(case_of(read, read.rows["maqee"], "maqee", 0), Place(tmp_path, device="cpu"))
+    how, device = SearchOptions(), torch.device("cpu")
+    first = memory_of(opened, how, device)
+    assert memory_of(opened, replace(how, alpha=0.1, max_swaps=3), device) is first
+    options, splits = opened.options, opened.splits
+    others = [
+        (opened, replace(how, bit_max=5), device),
+        (opened, how, torch.device("meta")),
+        (replace(opened, options=replace(options, seed=1)), how, device),
+        (replace(opened, options=replace(options, method="repq")), how, device),
+        (replace(opened, splits=replace(splits, calibration=splits.test)), how, device),
+    ]
+    for other in others:
+        assert memory_of(*other) is not memory_of(opened, how, device)
 
 
 def test_data_are_read_again_only_if_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,18 @@ def test_the_longest_way_first(tmp_path: Path) -> None:
     assert order == ["before", "after", "long", "short"]
 
 
+def test_searches_of_one_model_stay_with_a_process(tmp_path: Path) -> None:
+    every = [
+        Work("long", NO_CASE, effort=9),
+        Work("one", NO_CASE, effort=5, fitted="x"),
+        Work("other", NO_CASE, effort=3, fitted="y"),
+        Work("two", NO_CASE, effort=1, fitted="x"),
+    ]
+    queue = WorkQueue(every, tmp_path)
+    order = [queue.take(last) for last in (every[1], every[1], every[1], every[0])]
+    assert order == [every[1], every[3], every[0], every[2]]
+
+
 def test_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / ROW).write_text("{}")

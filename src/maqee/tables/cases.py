@@ -92,6 +92,16 @@ class Case:
         return replace(self, config=replace(self.config, options=replace(options, recovery_steps=0)))
 
     @property
+    def fitted(self) -> str:
+        """What a search fits; those that fit the same are best done by one process. Empty for others."""
+        if self.kind != "search":
+            return ""
+        how, values = self.config.search, self.settings
+        options = {key: value for key, value in values["options"].items() if not key.startswith("recovery")}
+        widths = [how.bits, how.bit_min, how.bit_max, how.act_min, how.act_max, how.search_bits]
+        return named(["fit"], [values["weights"], self.model, self.bare, self.data, options, widths])
+
+    @property
     def effort(self) -> float:
         """Roughly how long it takes to make: about one for a pass over the calibration images."""
         passes = {"float": 1, "uniform": 5, "best": 30, "search": 45 if self.config.search.bits == "both" else 35}

@@ -66,7 +66,7 @@ def _add_model(found: dict[str, Work], case: Case) -> str:
     folder = f"{MODELS}/{case.name}"
     if folder not in found:
         needs = () if case.beginning is None else (_add_model(found, case.beginning),)
-        found[folder] = Work(folder, case, needs, effort=case.effort)
+        found[folder] = Work(folder, case, needs, effort=case.effort, fitted=case.fitted)
     return folder
 
 

@@ -31,6 +31,7 @@ from maqee.processor import check_reduced_precision
 from maqee.quant.artifact import save_quantized
 from maqee.runs import PREPROCESSING, SEARCH, SOURCE, TRACE, TRAINING, require_data, task_of
 from maqee.tables.cases import Case
+from maqee.tables.known_answers import memory_of
 from maqee.tables.opened_data import open_once
 from maqee.tables.work import MODEL, MODELS, PREPARED, Place
 from maqee.tasks import tasks
@@ -114,6 +115,7 @@ def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device, b
         device=str(device),
         source=opened.facts,
         searched=None if beginning is None else beginning / SEARCH,
+        memory=memory_of(opened, case.config.search, device),
         show=False,
     )
     if not done.finished:  # the user stopped it

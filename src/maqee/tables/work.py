@@ -45,6 +45,7 @@ class Work:
         row: what to measure; None where no row is measured.
         record: folder of the pass over the test images that a row reads; None where it makes its own.
         effort: roughly how long it takes, beside others.
+        fitted: the same for searches of the same fitted model, of which a process remembers what it has measured.
     """
 
     folder: str
@@ -54,6 +55,7 @@ class Work:
     row: Measuring | None = None
     record: str | None = None
     effort: float = 1.0
+    fitted: str = ""
 
     def finished(self, root: Path) -> bool:
         """Whether the file is there that is written last."""

@@ -70,14 +70,18 @@ class WorkQueue:
         failed = sum(folder in self.failures for folder in self.runs)
         return f"{done} of {len(self.runs)} runs done" + (f", {failed} failed" if failed else "")
 
-    def take(self) -> Work | None:
+    def take(self, last: Work | None = None) -> Work | None:
         """A piece that can be done now; None if everything that is left waits for what is being done.
 
         The one with the longest way still to go behind it, so that nobody waits for a long piece at the end; of
-        equals the first.
+        equals the first. A search of the model that the asking process has searched last goes before others.
+
+        Args:
+            last: what the process has done before.
         """
         ready = [folder for folder, work in self.waiting.items() if self.finished.issuperset(work.needs)]
-        return self.waiting.pop(max(ready, key=lambda folder: self.ahead[folder])) if ready else None
+        alike = [folder for folder in ready if last is not None and last.fitted == self.waiting[folder].fitted != ""]
+        return self.waiting.pop(max(alike or ready, key=lambda folder: self.ahead[folder])) if ready else None
 
     def finish(self, work: Work, computed: bool) -> None:
         """A piece is done: by this run, or (another process was quicker) before."""
