@@ -90,6 +90,20 @@ def test_the_longest_way_first(tmp_path: Path) -> None:
     assert order == ["before", "after", "long", "short"]
 
 
+def test_figures_of_what_is_made_before_the_next_model(tmp_path: Path) -> None:
+    every = [
+        Work("model", NO_CASE, effort=9),
+        Work("pass", NO_CASE, ("model",), "pass", effort=2),
+        Work("row", NO_CASE, ("pass",), "row", effort=0.1),
+        Work("other", NO_CASE, effort=8),
+    ]
+    queue, order = WorkQueue(every, tmp_path), []
+    while (work := queue.take()) is not None:
+        order.append(work.folder)
+        queue.finish(work, computed=True)
+    assert order == ["model", "pass", "row", "other"]
+
+
 def test_searches_of_one_model_stay_with_a_process(tmp_path: Path) -> None:
     every = [
         Work("long", NO_CASE, effort=9),
@@ -113,9 +127,7 @@ def test_how_far_it_is(tmp_path: Path) -> None:
     ]
     queue = WorkQueue(every, tmp_path)
     assert (queue.percent, queue.runs_words) == (0, "1 of 3 runs done")
-    model = queue.take()
-    assert model is not None
-    queue.finish(model, computed=True)
+    queue.finish(every[1], computed=True)
     assert (queue.percent, queue.runs_words) == (60, "1 of 3 runs done")
     queue.fail(every[3], "no luck")
     queue.finish(every[2], computed=True)

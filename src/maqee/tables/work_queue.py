@@ -73,15 +73,19 @@ class WorkQueue:
     def take(self, last: Work | None = None) -> Work | None:
         """A piece that can be done now; None if everything that is left waits for what is being done.
 
-        The one with the longest way still to go behind it, so that nobody waits for a long piece at the end; of
-        equals the first. A search of the model that the asking process has searched last goes before others.
+        What a finished model is for comes first: rows and test passes are short, and whoever stops the work wants
+        figures. Then a search of the model that the asking process has searched last. Then the piece with the longest
+        way still to go behind it, so that nobody waits for a long one at the end; of equals the first.
 
         Args:
             last: what the process has done before.
         """
-        ready = [folder for folder, work in self.waiting.items() if self.finished.issuperset(work.needs)]
-        alike = [folder for folder in ready if last is not None and last.fitted == self.waiting[folder].fitted != ""]
-        return self.waiting.pop(max(alike or ready, key=lambda folder: self.ahead[folder])) if ready else None
+        ready = [work for work in self.waiting.values() if self.finished.issuperset(work.needs)]
+        short = [work for work in ready if work.kind != "model"]
+        alike = [work for work in ready if last is not None and last.fitted == work.fitted != ""]
+        if not ready:
+            return None
+        return self.waiting.pop(max(short or alike or ready, key=lambda work: self.ahead[work.folder]).folder)
 
     def finish(self, work: Work, computed: bool) -> None:
         """A piece is done: by this run, or (another process was quicker) before."""
