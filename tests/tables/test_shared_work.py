@@ -62,6 +62,9 @@ def test_one_day_and_another_and_on_another_machine(tmp_path: Path) -> None:
     third = table(moved, runs=tmp_path / "there" / "runs", seeds=3, device="cpu", show=False)
     assert {folder.partition("-seed")[2][0] for folder in third.computed} == {"2"}  # nothing of seeds 0 and 1
     assert [row["seeds"] for row in third.rows] == [3, 3, 3]
+    for part in ("models", "passes"):
+        shutil.rmtree(tmp_path / "there" / "runs" / part)
+    assert table(moved, runs=tmp_path / "there" / "runs", seeds=3, device="cpu", show=False).computed == ()
     every = table(moved, runs=tmp_path / "all at once", seeds=3, device="cpu", show=False)
     assert every.rows == third.rows
 

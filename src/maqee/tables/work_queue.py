@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,15 @@ class Failure:
 
     work: Work
     reason: str
+
+
+def still_needed(works: Sequence[Work], root: Path) -> list[Work]:
+    """Rows, and models and passes that rows without figures need: of a finished row nothing else has to be there."""
+    needed: set[str] = set()
+    for work in reversed(works):
+        if (work.kind == "row" or work.folder in needed) and not work.finished(root):
+            needed.update(work.needs)
+    return [work for work in works if work.kind == "row" or work.folder in needed]
 
 
 @dataclass
