@@ -94,14 +94,15 @@ def test_figures_of_what_is_made_before_the_next_model(tmp_path: Path) -> None:
     every = [
         Work("model", NO_CASE, effort=9),
         Work("pass", NO_CASE, ("model",), "pass", effort=2),
-        Work("row", NO_CASE, ("pass",), "row", effort=0.1),
         Work("other", NO_CASE, effort=8),
+        Work("target", NO_CASE, effort=1),
+        Work("row", NO_CASE, ("pass", "target"), "row", record="pass", effort=0.1),
     ]
     queue, order = WorkQueue(every, tmp_path), []
     while (work := queue.take()) is not None:
         order.append(work.folder)
         queue.finish(work, computed=True)
-    assert order == ["model", "pass", "row", "other"]
+    assert order == ["model", "pass", "target", "row", "other"]
 
 
 def test_searches_of_one_model_stay_with_a_process(tmp_path: Path) -> None:

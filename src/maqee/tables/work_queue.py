@@ -83,18 +83,23 @@ class WorkQueue:
         """A piece that can be done now; None if everything that is left waits for what is being done.
 
         What a finished model is for comes first: rows and test passes are short, and whoever stops the work wants
-        figures. Then a search of the model that the asking process has searched last. Then the piece with the longest
-        way still to go behind it, so that nobody waits for a long one at the end; of equals the first.
+        figures. So does a model that such rows wait for besides, as the one that sets the target. Then a search of the
+        model that the asking process has searched last. Then the piece with the longest way still to go behind it, so
+        that nobody waits for a long one at the end; of equals the first.
 
         Args:
             last: what the process has done before.
         """
         ready = [work for work in self.waiting.values() if self.finished.issuperset(work.needs)]
         short = [work for work in ready if work.kind != "model"]
+        stuck = {need for work in self.waiting.values() if work.record in self.finished for need in work.needs}
+        awaited = [work for work in ready if work.folder in stuck]
         alike = [work for work in ready if last is not None and last.fitted == work.fitted != ""]
         if not ready:
             return None
-        return self.waiting.pop(max(short or alike or ready, key=lambda work: self.ahead[work.folder]).folder)
+        return self.waiting.pop(
+            max(short or awaited or alike or ready, key=lambda work: self.ahead[work.folder]).folder
+        )
 
     def finish(self, work: Work, computed: bool) -> None:
         """A piece is done: by this run, or (another process was quicker) before."""
