@@ -8,6 +8,7 @@ import torch
 from maqee.exits import add_exits
 from maqee.models import load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
+from maqee.quant.methods import erq
 from maqee.quant.places import Role
 from maqee.widths import BitSettings
 from tests.helpers import randomize
@@ -60,3 +61,18 @@ def test_many_pairs_at_once(family: str, method: str) -> None:
             got, expected = parts_of(together), parts_of(alone)
             for name in expected:
                 assert torch.equal(got[name], expected[name]), f"{name} at W{weights}A{activations}"
+
+
+@pytest.mark.parametrize(("room", "at_once"), [(erq.ROOM, erq.AT_ONCE), (100_000, erq.AT_ONCE), (erq.ROOM, 30_000)])
+@pytest.mark.parametrize("family", ["test-vit", "test-swin"])
+def test_as_an_accelerator_does_it(family: str, room: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All layers of a shape rounded together, or as many as there is room for: nothing else comes out."""
+    model = randomize(add_exits(load_backbone(family), "mlp", positions=(2,)), std=0.2)
+    settings = QuantSettings(widths=(3, 4), act_widths=(3, 4, 6))
+    plain = quantize(model, IMAGES, "erq", settings).model.state_dict()
+    monkeypatch.setattr(erq, "_alone", lambda ready: False)
+    monkeypatch.setattr(erq, "ROOM", room)
+    monkeypatch.setattr(erq, "AT_ONCE", at_once)
+    together = quantize(model, IMAGES, "erq", settings).model.state_dict()
+    assert list(together) == list(plain)
+    assert [name for name, value in plain.items() if not torch.equal(value, together[name])] == []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from maqee.errors import MaqeeError
+from maqee.quant import squared_errors
 from maqee.quant.grids import LogSqrt2Grid, UniformGrid, grid_from_range
 from maqee.quant.ranges import (
     ERQ_WEIGHT_QUANTILES,
@@ -152,3 +153,15 @@ def test_errors_of_many_candidates_are_those_of_each(shape: tuple[int, int]) -> 
         for number in range(3):
             plain = mean_error(LogSqrt2Grid(bits, ends[number]), rows)
             torch.testing.assert_close(logarithmic[index, number], plain, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_candidates_may_be_looked_at_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an accelerator does it. Small whole numbers, which are added without rounding."""
+    rows = torch.arange(-30.0, 30.0).reshape(4, 15)
+    steps = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])[:, None, None].expand(5, 4, 1)
+    grids = UniformGrid(3, steps, torch.full_like(steps, 4.0))
+    alone = uniform_errors(rows, grids)
+    monkeypatch.setattr(squared_errors, "_at_once", lambda candidates, tile: count)
+    assert torch.equal(uniform_errors(rows, grids), alone)
+    assert alone[0, 0] == sum((number - 4) ** 2 for number in range(16, 31))  # all of it beyond the lower end, -4

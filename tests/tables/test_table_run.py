@@ -67,7 +67,7 @@ def test_finished_runs_are_not_done_again(made: tuple[Path, Path, Table]) -> Non
     assert (part.computed, part.rows[0]["seeds"], part.rows[0]["accuracy"]["std"]) == ((), 1, None)
     assert table(path, only=["rtn"], runs=runs, device="cpu", show=False).computed == (missing.name,)
     assert (missing / ROW).read_bytes() == kept
-    assert len(done.computed) == 8
+    assert len(done.computed) == 12  # of each row and seed a model, its pass over the test images, and the figures
 
 
 def test_a_failure_does_not_cost_the_rest(made: tuple[Path, Path, Table]) -> None:
@@ -82,10 +82,11 @@ def test_a_failure_does_not_cost_the_rest(made: tuple[Path, Path, Table]) -> Non
     done = table(write_table(other, rows=rows, models=models, target=0.5), runs=runs, device="cpu", seeds=1, show=False)
     assert [row["name"] for row in done.rows] == ["rtn"]
     assert done.missing == ("lost",)
-    model, row = sorted(done.failures, key=lambda folder: not folder.startswith("models"))
+    model, test_pass, row = sorted(done.failures, key=lambda folder: (folder.startswith("lost"), folder))
     assert "nowhere" in done.failures[model]
     assert "Traceback" in (runs / model / "error.txt").read_text()
-    assert done.failures[row] == f"It needs {model}, which failed."
+    assert done.failures[test_pass] == f"It needs {model}, which failed."
+    assert done.failures[row] == f"It needs {test_pass}, which failed."
 
 
 def test_other_rows(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from maqee.tables.cases import Case
-from maqee.tables.work import PREPARED, Work
+from maqee.tables.work import PREPARED, ROW, Work
 from maqee.tables.work_queue import ATTEMPTS, WorkQueue
 
 NO_CASE = cast(Case, None)
@@ -72,3 +72,64 @@ def test_work_that_was_finished_before_its_worker_died(tmp_path: Path) -> None:
     (tmp_path / "a" / PREPARED).write_text("{}")
     queue.lose(work)
     assert (queue.computed, queue.take()) == (["a"], None)
+
+
+def test_the_longest_way_first(tmp_path: Path) -> None:
+    """Short ones are left for the end, where workers would wait for a long one; not those that a long one waits for."""
+    efforts: dict[str, tuple[float, tuple[str, ...]]] = {
+        "short": (1, ()),
+        "long": (5, ()),
+        "before": (1, ()),
+        "after": (6, ("before",)),
+    }
+    every = [Work(name, NO_CASE, needs, effort=effort) for name, (effort, needs) in efforts.items()]
+    queue, order = WorkQueue(every, tmp_path), []
+    while (work := queue.take()) is not None:
+        order.append(work.folder)
+        queue.finish(work, computed=True)
+    assert order == ["before", "after", "long", "short"]
+
+
+def test_figures_of_what_is_made_before_the_next_model(tmp_path: Path) -> None:
+    every = [
+        Work("model", NO_CASE, effort=9),
+        Work("pass", NO_CASE, ("model",), "pass", effort=2),
+        Work("other", NO_CASE, effort=8),
+        Work("target", NO_CASE, effort=1),
+        Work("row", NO_CASE, ("pass", "target"), "row", record="pass", effort=0.1),
+    ]
+    queue, order = WorkQueue(every, tmp_path), []
+    while (work := queue.take()) is not None:
+        order.append(work.folder)
+        queue.finish(work, computed=True)
+    assert order == ["model", "pass", "target", "row", "other"]
+
+
+def test_searches_of_one_model_stay_with_a_process(tmp_path: Path) -> None:
+    every = [
+        Work("long", NO_CASE, effort=9),
+        Work("one", NO_CASE, effort=5, fitted="x"),
+        Work("other", NO_CASE, effort=3, fitted="y"),
+        Work("two", NO_CASE, effort=1, fitted="x"),
+    ]
+    queue = WorkQueue(every, tmp_path)
+    order = [queue.take(last) for last in (every[1], every[1], every[1], every[0])]
+    assert order == [every[1], every[3], every[0], every[2]]
+
+
+def test_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / ROW).write_text("{}")
+    every = [
+        Work("earlier", NO_CASE, kind="row"),
+        Work("model", NO_CASE, effort=3),
+        Work("row", NO_CASE, ("model",), kind="row"),
+        Work("other", NO_CASE, kind="row"),
+    ]
+    queue = WorkQueue(every, tmp_path)
+    assert (queue.percent, queue.runs_words) == (0, "1 of 3 runs done")
+    queue.finish(every[1], computed=True)
+    assert (queue.percent, queue.runs_words) == (60, "1 of 3 runs done")
+    queue.fail(every[3], "no luck")
+    queue.finish(every[2], computed=True)
+    assert (queue.percent, queue.runs_words) == (100, "2 of 3 runs done, 1 failed")

@@ -28,6 +28,7 @@ from maqee.evaluation.calibration import draw_images
 from maqee.exits import EarlyExitModel
 from maqee.models.digest import weights_digest
 from maqee.tasks import tasks
+from maqee.widths import BitSettings
 
 
 def fit_baseline(
@@ -64,6 +65,7 @@ def fit_best_pair(
     budget: Budget,
     how: SearchOptions,
     device: torch.device,
+    known: BitSettings | None = None,
 ) -> tuple[ModelMeasure, Trace]:
     """The uniform pair of widths that is best within a budget with its own best shared threshold.
 
@@ -77,6 +79,7 @@ def fit_best_pair(
         budget: what to keep to.
         how: the widths to choose from, as a search has them.
         device: where the model lies.
+        known: the pair, where it was found before by the same inputs: the others are then not measured.
     """
     fitting, measuring = draw_images(calibration, *options.draws)
     weights, activations = range(how.bit_min, how.bit_max + 1), range(how.act_min, how.act_max + 1)
@@ -85,11 +88,14 @@ def fit_best_pair(
     task = tasks[options.task or ""]
     digest = weights_digest(network)
     measure = ModelMeasure(network, quantized, load_batches(measuring, network), task, digest, scored=1)
+    if known is not None:
+        return measure, measure.trace(known)
     pairs = itertools.product(weights, activations)
     traces = [measure.trace(uniform_pair(quantized, *pair)) for pair in pairs]
     found = best_shared(traces, budget, how)
     best = max(range(len(traces)), key=lambda index: (-found[index].excess, -found[index].objective))
-    return measure, measure.trace(traces[best].bits)
+    quantized.set_widths(traces[best].bits)
+    return measure, traces[best]
 
 
 def best_shared(traces: Sequence[Trace], budget: Budget, how: SearchOptions) -> list[Found]:

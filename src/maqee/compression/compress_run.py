@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from maqee.data.seen import check_unseen
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, load_compressible
+from maqee.models import Backbone
 from maqee.models.preprocessing import override
 from maqee.progress import phase
 from maqee.runs import (
@@ -154,9 +155,14 @@ class OpenedRun:
 
 
 def open_run(
-    run: Path, source: DataSource, preprocessing: Mapping[str, Any], options: CompressOptions, show: bool = True
+    run: Path,
+    source: DataSource,
+    preprocessing: Mapping[str, Any],
+    options: CompressOptions,
+    show: bool = True,
+    read: Callable[[DataSource, Backbone], Splits] = open_source,
 ) -> OpenedRun:
-    """Load a model and open its data; the options must name the task."""
+    """Load a model and open its data, with `read`; the options must name the task."""
     folder = resolve_model(run)
     network = load_compressible(folder, tasks[options.task or ""].confidence)
     network.backbone.preprocessing = override(network.backbone.preprocessing, **preprocessing)
@@ -164,7 +170,7 @@ def open_run(
         recovery = replace(options.recovery, augment=_augmentation(read_recipe(run)))
         options = replace(options, recovery=recovery)
     with phase(f"opening {source.name}", show):
-        splits = open_source(source, network.backbone)
+        splits = read(source, network.backbone)
     facts = {
         "data": source.to_json(),
         "model": str(Path(folder).resolve() if Path(folder).exists() else folder),

@@ -18,6 +18,7 @@ from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.promise import check_kept, check_risk, guarantee_plan
 from maqee.compression.recovery import MIRRORED, Recovery, recover_and_choose, training_batch
 from maqee.compression.recovery_settings import usual_lr
+from maqee.compression.remembered import Memory, RememberedMeasure
 from maqee.compression.request import Request, claim
 from maqee.data import ImageSet, Splits, eval_batches, warn_of_overlaps
 from maqee.device import pick_device
@@ -54,13 +55,16 @@ def compress_model(
     device: str | None = None,
     test: ImageSet | None = None,
     source: Mapping[str, Any] | None = None,
+    searched: Path | None = None,
+    memory: Memory | None = None,
     show: bool = True,
 ) -> ReadyModel:
     """Choose bits and thresholds for a model with exits; see `maqee.compress`, whose arguments these are.
 
     The model that is given stays as it is. A budget that cannot be met is an error, raised when everything has been
     written, so that the nearest plan is not lost. `source` says where model and data lie, for commands that need them
-    again.
+    again. `searched` is the file of the same search of the same model, which is then gone on with: it may have been
+    finished, where only training is new. `memory` holds what earlier searches of the same fitted model have measured.
     """
     budget, how, options = budget or Budget(), search_options or SearchOptions(), options or CompressOptions()
     options = completed(options, model)
@@ -82,7 +86,9 @@ def compress_model(
     _ = methods[options.method], searched_widths(options.quantization, how)  # mistakes must not leave a folder behind
     budget.check_widths(model.backbone.depth, how)
     with hold_folder(out), threads_for(model.parts(), target):
-        return _compress_checked(model, calibration, train, budget, how, options, out, target, source, show)
+        return _compress_checked(
+            model, calibration, train, budget, how, options, out, target, source, searched, memory, show
+        )
 
 
 def _compress_checked(
@@ -95,6 +101,8 @@ def _compress_checked(
     out: Path | None,
     target: torch.device,
     source: Mapping[str, Any] | None,
+    searched: Path | None,
+    memory: Memory | None,
     show: bool,
 ) -> ReadyModel:
     """The job itself, in a folder that no other process works in."""
@@ -125,7 +133,9 @@ def _compress_checked(
             how.exit_ms,
             how.head_ms,
         )
-    result = _search(measure, how, budget, options, out, show)
+    if out is not None and searched is not None and not (out / SEARCH).exists():
+        write_text(out / SEARCH, searched.read_text(encoding="utf-8"))
+    result = _search(measure, how, budget, options, out, memory, show)
     done = _conclude(quantized, result, budget, options)
     if result.state.finished and how.frontier and out is not None:
         with phase("writing the frontier", show):  # before training, which is for one plan's widths
@@ -201,7 +211,13 @@ def load_batches(measuring: ImageSet, reference: EarlyExitModel) -> Sequence[Bat
 
 
 def _search(
-    measure: ModelMeasure, how: SearchOptions, budget: Budget, options: CompressOptions, out: Path | None, show: bool
+    measure: ModelMeasure,
+    how: SearchOptions,
+    budget: Budget,
+    options: CompressOptions,
+    out: Path | None,
+    memory: Memory | None,
+    show: bool,
 ) -> SearchResult:
     """Search, or go on with a search; with training at the end, what must be reached is judged after it."""
     if options.recovery_steps and budget.asks_for_metric:
@@ -220,7 +236,8 @@ def _search(
             note = f"metric {figures.metric:.2%} at exit {figures.mean_exit:.2f}, {figures.cost_words}"
             bar.update(most if state.finished else len(state.history), note)
 
-        return search(measure, how, budget, state, on_step)
+        asked = measure if memory is None or how.recovery_steps else RememberedMeasure(measure, memory)
+        return search(asked, how, budget, state, on_step)
 
 
 def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOptions) -> float:

@@ -120,20 +120,21 @@ class ModelMeasure:
             answers.append(self._answer(self.model, states[1:], targets))
             compared = zip(self._reference_outputs(index), states[1:], strict=True)
             pairs = [(range_deviation(*pair), noise_ratio(*pair)) for pair in compared]
-            drift.append(torch.stack([pair[0] for pair in pairs], dim=1).cpu())
-            noise.append(torch.stack([pair[1] for pair in pairs], dim=1).cpu())
+            drift.append(torch.stack([pair[0] for pair in pairs], dim=1))
+            noise.append(torch.stack([pair[1] for pair in pairs], dim=1))
             if left > 0:
                 self._inputs.append([x[:left] for x in states[:-1]])
                 left -= len(images)
         self._inputs_of = bits
-        self._terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2)[: self.scored].double().numpy()
+        terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2).cpu()  # a device is waited for at the end
+        self._terms = terms[: self.scored].double().numpy()
         self.passes += 1
         return Trace(
             exit_blocks=self.reference.exit_blocks,
             **_arrays("float_", self._reference_answers),
             **_arrays("", answers),
-            drift=torch.cat(drift).numpy(),
-            noise=torch.cat(noise).numpy(),
+            drift=terms[..., 0].contiguous().numpy(),
+            noise=terms[..., 1].contiguous().numpy(),
             parts=self.parts,
             bits=self.quantized.bit_settings,
             task=self.task.name,
@@ -150,19 +151,19 @@ class ModelMeasure:
         self.quantized.set_widths(bits)
         lowest, highest = min(map(min, widths)), max(map(max, widths))
         shape = (self.depth, highest - lowest + 1)
-        totals = np.full((*shape, 2), np.nan)
+        sums = torch.full((*shape, 2), torch.nan, dtype=torch.float64, device=self.batches[0][0].device)
         weights = bits.block_weights
         others = [[width for width in wanted if width != now] for wanted, now in zip(widths, weights, strict=True)]
         for block, wanted in enumerate(others, start=1):
-            totals[block - 1, [width - lowest for width in wanted]] = 0.0
+            sums[block - 1, [width - lowest for width in wanted]] = 0.0
         for index, inputs in enumerate(self._inputs):
             reference = self._reference_outputs(index)  # once for all blocks: it may have to be computed again
             for block, wanted in enumerate(others, start=1):
                 for width in wanted:
                     self.quantized.set_bits(block, width)
-                    totals[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
+                    sums[block - 1, width - lowest] += self._deviation(block, inputs[block - 1], reference, path)
                 self.quantized.set_bits(block, weights[block - 1])
-        totals /= self._kept_images()
+        totals = sums.cpu().numpy() / self._kept_images()
         for index, (asked, now) in enumerate(zip(widths, weights, strict=True)):
             if now in asked:  # the pass itself has run the block at this width
                 terms = self._terms[:, index:] if path else self._terms[:, index : index + 1]
@@ -197,15 +198,13 @@ class ModelMeasure:
         self.passes += (runs + 1) * count / total
         return found
 
-    def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> NDArray[np.float64]:
-        """Terms of QID and inverse SQNR of one block's output, or of all blocks from it on, summed over a batch."""
-        total = np.zeros(2)
+    def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> Tensor:
+        """Terms of QID and inverse SQNR, (2,), of one block's output or of all from it on, summed over a batch."""
+        total = torch.zeros(2, dtype=torch.float64, device=x.device)
         for number, output in self.model.backbone.walk(x, block, self.depth if path else block):
             wanted = reference[number - 1][: len(output)]
-            total += [
-                float(range_deviation(wanted, output).double().sum()),
-                float(noise_ratio(wanted, output).double().sum()),
-            ]
+            terms = range_deviation(wanted, output), noise_ratio(wanted, output)
+            total += torch.stack([term.double().sum() for term in terms])
         return total
 
     def _kept_images(self) -> int:
@@ -248,9 +247,9 @@ class ModelMeasure:
         """Every exit's confidence, loss and score."""
         outputs = [model.predict(index, blocks[:block]).float() for index, block in enumerate(model.exit_blocks)]
         return _Answers(
-            torch.stack([self.task.confidence(output) for output in outputs], dim=1).cpu(),
-            torch.stack([self.task.loss(output, targets) for output in outputs], dim=1).cpu(),
-            torch.stack([self.task.score(output, targets).float() for output in outputs], dim=1).cpu(),
+            torch.stack([self.task.confidence(output) for output in outputs], dim=1),
+            torch.stack([self.task.loss(output, targets) for output in outputs], dim=1),
+            torch.stack([self.task.score(output, targets).float() for output in outputs], dim=1),
         )
 
     @torch.inference_mode()
@@ -285,4 +284,4 @@ def noise_ratio(reference: Tensor, output: Tensor) -> Tensor:
 
 def _arrays(prefix: str, answers: Sequence[_Answers]) -> dict[str, NDArray[np.float32]]:
     names = ("confidence", "loss", "correct")
-    return {f"{prefix}{name}": torch.cat([getattr(part, name) for part in answers]).numpy() for name in names}
+    return {f"{prefix}{name}": torch.cat([getattr(part, name) for part in answers]).cpu().numpy() for name in names}

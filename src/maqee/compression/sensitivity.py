@@ -93,8 +93,8 @@ def measure_unit_errors(
     if options.signal == "divergence":
         scale = torch.full((len(model.exit_blocks),), float(sum(len(batch) for batch in images)), dtype=torch.float64)
     else:
-        sums = [[float(spread(output).double().sum()) for output in batch.wanted] for batch in seen]
-        scale = torch.tensor(sums, dtype=torch.float64).sum(dim=0).clamp(min=1e-12)
+        sums = [torch.stack([spread(output).double().sum() for output in batch.wanted]) for batch in seen]
+        scale = torch.stack(sums).cpu().sum(dim=0).clamp(min=1e-12)
 
     def error(output: Tensor, wanted: Tensor) -> Tensor:
         return (
@@ -105,11 +105,13 @@ def measure_unit_errors(
         """Errors at every exit: (E + 1,)."""
         quantized.set_widths(unit.with_pair(base, pair, space.heads))
         with _quantized_alone(quantized, unit):
-            return _errors(model, seen, unit, error) / scale
+            return _errors(model, seen, unit, error)
 
     found = []
     for unit, pairs in zip(space.units, space.pairs, strict=True):
-        measured = {pair: at(unit, pair) for pair in _pairs_to_measure(unit, pairs)}
+        wanted = _pairs_to_measure(unit, pairs)
+        errors = torch.stack([at(unit, pair) for pair in wanted]).cpu()  # one wait for the device a unit
+        measured = dict(zip(wanted, errors / scale, strict=True))
         widest = pairs[-1]
         weights = [measured[pair] - measured[widest] for pair in measured if pair[1] == widest[1]]
         activations = [measured[pair] for pair in measured if unit.layer == ATTENTION or pair[0] == widest[0]]
@@ -160,7 +162,7 @@ def _look(model: EarlyExitModel, images: Tensor) -> Seen:
 
 def _errors(model: EarlyExitModel, seen: Sequence[Seen], unit: Unit, error: Error) -> Tensor:
     """Errors at every exit, summed over the images: (E + 1,). Only what the unit can change is run again."""
-    total = torch.zeros(len(model.exit_blocks), dtype=torch.float64)
+    total = torch.zeros(len(model.exit_blocks), dtype=torch.float64, device=seen[0].images.device)
     for batch in seen:
         states = batch.states
         if unit.kind == "patch":
@@ -172,7 +174,7 @@ def _errors(model: EarlyExitModel, seen: Sequence[Seen], unit: Unit, error: Erro
         for index, block in enumerate(model.exit_blocks):
             if _reaches(unit, index, block, len(model.exit_blocks)):
                 output = model.predict(index, states[1 : block + 1]).float()
-                total[index] += float(error(output, batch.wanted[index]).double().sum())
+                total[index] += error(output, batch.wanted[index]).double().sum()
     return total
 
 

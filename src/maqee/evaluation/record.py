@@ -15,6 +15,7 @@ from maqee.data import ImageSet, eval_batches
 from maqee.evaluation.results import ExitFigures, PolicyFigures
 from maqee.exits import EarlyExitModel, Network, all_outputs, backbone_of, exit_blocks_of
 from maqee.models import Backbone
+from maqee.parts import Part
 from maqee.policy import Policy
 from maqee.progress import Steps, steps
 from maqee.tasks import Metric, Task
@@ -104,21 +105,23 @@ def measure_batches(
     exits, under = [task.metric() for _ in exit_blocks_of(network)], [task.metric() for _ in policies]
     done = 0
     for outputs, targets in run_exits(network, batches):
-        confidence = torch.stack([task.confidence(output) for output in outputs], dim=1).cpu()  # (batch, exits + 1)
+        confidence = torch.stack([task.confidence(output) for output in outputs], dim=1)  # (batch, exits + 1)
         rows[0].append(confidence)
-        rows[1].append(torch.stack([task.score(output, targets) for output in outputs], dim=1).float().cpu())
-        rows[2].append(torch.stack([task.loss(output, targets) for output in outputs], dim=1).cpu())
+        rows[1].append(torch.stack([task.score(output, targets) for output in outputs], dim=1).float())
+        rows[2].append(torch.stack([task.loss(output, targets) for output in outputs], dim=1))
         for metric, output in zip(exits, outputs, strict=True):
             metric.update(output, targets)
         by_exit = torch.stack(outputs) if policies else None  # (exits + 1, batch, ...)
+        sure = confidence[:, :-1].cpu().numpy() if policies else None  # a device is only waited for if there are any
         for metric, policy in zip(under, policies, strict=True):
             assert by_exit is not None
-            chosen = torch.from_numpy(policy.choose(confidence[:, :-1].numpy())).to(targets.device)
+            assert sure is not None
+            chosen = torch.from_numpy(policy.choose(sure)).to(targets.device)
             metric.update(by_exit[chosen, torch.arange(len(chosen), device=targets.device)], targets)
         done += len(confidence)
         if bar is not None:
             bar.update(done)
-    return Measured(ExitRecord(*(torch.cat(parts).numpy() for parts in rows)), exits, under)
+    return Measured(ExitRecord(*(torch.cat(parts).cpu().numpy() for parts in rows)), exits, under)
 
 
 def metric_by_exit(network: Network, data: ImageSet, task: Task, batch_size: int | None = None) -> dict[str, float]:
@@ -148,19 +151,31 @@ def figures_under(
         bits: of every part.
         metrics: figures by name.
     """
+    return record_figures(record, policy, model.exit_blocks, model.parts(), bits, metrics)
+
+
+def record_figures(
+    record: ExitRecord,
+    policy: Policy,
+    exit_blocks: Sequence[int],
+    parts: Sequence[Part],
+    bits: BitSettings,
+    metrics: Mapping[str, float],
+) -> PolicyFigures:
+    """The same where the model is not at hand: its exits, full depth last, and what its parts cost."""
     chosen = policy.choose(record.confidence[:, :-1])
-    mass = np.bincount(chosen, minlength=model.num_exits + 1) / chosen.size
-    reach = utilization(mass.tolist(), model.exit_blocks, model.backbone.depth)
-    parts, closed = model.parts(), closed_blocks(policy.thresholds, model.exit_blocks)
+    mass = np.bincount(chosen, minlength=len(exit_blocks)) / chosen.size
+    reach = utilization(mass.tolist(), exit_blocks, exit_blocks[-1])
+    closed = closed_blocks(policy.thresholds, exit_blocks)
     cost = bops(parts, bits, reach, closed)
     return PolicyFigures(
         thresholds=policy.thresholds,
         metrics=metrics,
-        mean_exit=round(float(mass @ np.asarray(model.exit_blocks)), 4),
+        mean_exit=round(float(mass @ np.asarray(exit_blocks)), 4),
         exit_mass=tuple(round(float(share), 6) for share in mass),
         macs=total_macs(parts, reach, closed),
         bops=cost,
-        share_of_full_precision=cost / full_precision_bops(parts, model.backbone.depth),
+        share_of_full_precision=cost / full_precision_bops(parts, exit_blocks[-1]),
     )
 
 

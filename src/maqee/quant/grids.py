@@ -46,11 +46,8 @@ class UniformGrid:
         return 2**self.bits - 1
 
     def codes(self, x: Tensor) -> Tensor:
-        """Codes as floating-point numbers, ready for arithmetic.
-
-        Clamped in two steps, here and below: in a grid that trains the width, and so the top, is a tensor.
-        """
-        return (torch.round(x / self.scale) + self.zero).clamp(min=0).clamp(max=self.top)
+        """Codes as floating-point numbers, ready for arithmetic."""
+        return _clamped(torch.round(x / self.scale) + self.zero, self.top)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -84,7 +81,7 @@ class LogSqrt2Grid:
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers."""
         exponent = torch.round(-2 * torch.log2(x / self.scale))  # log2(0) is -inf, which clamps to the code of 0
-        return exponent.clamp(min=0).clamp(max=self.none)
+        return _clamped(exponent, self.none)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -152,6 +149,11 @@ class TwinGrid:
 
 
 Grid = UniformGrid | LogSqrt2Grid | TwinGrid
+
+
+def _clamped(codes: Tensor, top: int | Tensor) -> Tensor:
+    """Codes from 0 to the top: in two steps in a grid that trains, where the width, and so the top, is a tensor."""
+    return codes.clamp(0, top) if isinstance(top, int) else codes.clamp(min=0).clamp(max=top)
 
 
 def grid_from_range(low: Tensor, high: Tensor, bits: int) -> UniformGrid:

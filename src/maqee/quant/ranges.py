@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from maqee.errors import MaqeeError
 from maqee.quant.grids import Grid, LogSqrt2Grid, UniformGrid, check_bits, grid_from_range
-from maqee.quant.squared_errors import log_errors, uniform_errors
+from maqee.quant.squared_errors import CPU_TILE, GPU_TILE, log_errors, uniform_errors
 
 REPQ_QUANTILES = (0.999, 0.9999, 0.99999)
 ERQ_WEIGHT_QUANTILES = (0.97, 0.98, 0.99, 0.995, 0.9995, 0.9997, 0.9999, 0.99995, 0.99999, 1.0)
@@ -47,6 +48,7 @@ def quantile_range(rows: Tensor, quantiles: Sequence[float]) -> tuple[Tensor, Te
     return torch.stack(lows)[..., None], torch.stack(highs)[..., None]
 
 
+@cache
 def _rank(p: float, last: int, dtype: torch.dtype) -> float:
     """Place of a quantile among sorted numbers, rounded as the numbers themselves are."""
     return float(torch.tensor(p, dtype=dtype) * last)
@@ -100,8 +102,9 @@ def log_sqrt2_grids(
     return [LogSqrt2Grid(bits, one) for bits, one in zip(widths, chosen, strict=True)]
 
 
-def mean_error(grid: Grid, rows: Tensor, chunk: int = 1 << 16) -> Tensor:
+def mean_error(grid: Grid, rows: Tensor, chunk: int | None = None) -> Tensor:
     """Mean squared error of each row, a piece of the row at a time so that the work stays in the cache."""
+    chunk = chunk or (CPU_TILE if rows.device.type == "cpu" else GPU_TILE)
     width = max(1, chunk // rows.shape[0])
     total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)
     for piece in rows.split(width, dim=1):

@@ -1,7 +1,8 @@
 """Squared errors of many candidate grids on the same numbers.
 
 Numbers are taken a tile at a time, and all candidates see a tile while it is in the cache; intermediate results are
-written over each other. What a candidate's error comes to does not depend on which others are looked at with it.
+written over each other. An accelerator, where the number of steps is what costs, takes several candidates at once. What
+a candidate's error comes to does not depend on which others are looked at with it.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ def uniform_errors(rows: Tensor, grids: UniformGrid) -> Tensor:
     candidates, count, _ = grids.scale.shape
     totals = torch.zeros(candidates, count, dtype=torch.float64, device=rows.device)
     for block, tile in _tiles(rows):
-        steps, error = torch.empty_like(tile), torch.empty_like(tile)
-        for number in range(candidates):
-            scale, zero = grids.scale[number, block], grids.zero[number, block]
+        at_once = _at_once(candidates, tile)
+        room = tile.new_empty(2, at_once, *tile.shape)
+        for first in range(0, candidates, at_once):
+            some = slice(first, min(first + at_once, candidates))
+            scale, zero = grids.scale[some, block], grids.zero[some, block]
+            steps, error = room[:, : len(scale)]  # (candidates, rows, n) each
             torch.div(tile, scale, out=steps)
             torch.round(steps, out=error)
             torch.maximum(error, -zero, out=error)  # clamp does the same with tensors as bounds, several times slower
             torch.minimum(error, grids.top - zero, out=error)
             error.sub_(steps).mul_(error)  # in steps
-            totals[number, block] += error.sum(dim=1, dtype=torch.float64) * scale[:, 0].double().square()
+            totals[some, block] += error.sum(dim=-1, dtype=torch.float64) * scale[..., 0].double().square()
     return totals
 
 
@@ -78,3 +82,8 @@ def _tiles(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
         block = slice(first, min(first + height, count))
         for piece in rows[block].split(width, dim=1):
             yield block, piece
+
+
+def _at_once(candidates: int, tile: Tensor) -> int:
+    """How many candidates see a tile together."""
+    return 1 if tile.device.type == "cpu" else min(candidates, max(1, GPU_TILE // tile.numel()))

@@ -45,16 +45,18 @@ def operand_terms(grid: Grid, x: Tensor) -> list[Term]:
         fine = codes < grid.levels
         low = torch.where(fine, -codes if grid.signed else codes, 0.0)
         return [Term(low, grid.fine), Term(torch.where(fine, 0.0, codes - grid.levels), grid.coarse)]
-    terms = []
+    terms, even = [], codes % 2 == 0
     for first in range(0, grid.none, 2 * SHIFTS):  # exponents first .. first + 15; the code of 0 is in no term
-        here = (codes >= first) & (codes < min(first + 2 * SHIFTS, grid.none))
+        here = codes < min(first + 2 * SHIFTS, grid.none)
+        if first:
+            here &= codes >= first
         if first and not is_quick(grid) and not here.any():  # wide grids reach far below what occurs
             continue
-        shift = torch.ceil((codes - first) / 2)
+        shift = torch.ceil((codes - first if first else codes) / 2)
         integers = torch.exp2(SHIFTS - shift)
         step = grid.scale * 2.0 ** -(SHIFTS + first // 2)
-        for parity, factor in ((0, 1.0), (1, SQRT2)):
-            terms.append(Term(torch.where(here & (codes % 2 == parity), integers, 0.0), step * factor))
+        for these, factor in ((here & even, 1.0), (here & ~even, SQRT2)):
+            terms.append(Term(torch.where(these, integers, 0.0), step * factor))
     return terms
 
 

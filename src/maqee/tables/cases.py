@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -69,6 +69,44 @@ class Case:
         exits = "no-exits" if self.bare else self.exits
         recovered = [f"recovered{steps}"] if steps else []
         return named([*words, exits, *recovered, f"seed{options.seed}"], self.settings)
+
+    @property
+    def tested(self) -> str:
+        """What the pass over the test images is called: as the model, but in full precision seeds do not matter."""
+        if self.kind != "float":
+            return self.name
+        settings = self.settings | {"options": {"task": self.config.options.task}}
+        return named(["float", "no-exits" if self.bare else self.exits], settings)
+
+    @property
+    def beginning(self) -> Case | None:
+        """The same without training, which training then goes on from; None if there is none, or it would differ.
+
+        Asked for a metric, a search that training follows is asked for less of it.
+        """
+        options, budget = self.config.options, self.config.budget
+        if not options.recovery_steps or self.kind not in ("best", "search"):
+            return None
+        if self.kind == "search" and budget.asks_for_metric:
+            return None
+        return replace(self, config=replace(self.config, options=replace(options, recovery_steps=0)))
+
+    @property
+    def fitted(self) -> str:
+        """What a search fits; those that fit the same are best done by one process. Empty for others."""
+        if self.kind != "search":
+            return ""
+        how, values = self.config.search, self.settings
+        options = {key: value for key, value in values["options"].items() if not key.startswith("recovery")}
+        widths = [how.bits, how.bit_min, how.bit_max, how.act_min, how.act_max, how.search_bits]
+        return named(["fit"], [values["weights"], self.model, self.bare, self.data, options, widths])
+
+    @property
+    def effort(self) -> float:
+        """Roughly how long it takes to make: about one for a pass over the calibration images."""
+        passes = {"float": 1, "uniform": 5, "best": 30, "search": 45 if self.config.search.bits == "both" else 35}
+        trained = self.config.options.recovery_steps / 10
+        return trained + (10 if self.beginning is not None else passes[self.kind])
 
 
 def case_of(table: TableFile, row: Row, name: str, seed: int) -> Case:

@@ -11,22 +11,25 @@ from maqee.tables.work import ERROR, TIMES, Place, Work
 
 
 def do_work(work: Work, place: Place) -> bool:
-    """Make a model or measure a row; False where that was done before.
+    """Make a model, let it pass over the test images or measure a row; False where that was done before.
 
     What this leaves behind is the same wherever it runs. Seconds are kept apart, because they never are.
     """
     from maqee.tables.measure_row import measure_row  # late: workers import torch when there is something to do
     from maqee.tables.prepare import prepare
+    from maqee.tables.tested import record_test
 
     folder, began = place.root / work.folder, time.monotonic()
     with hold_folder(folder):
         if work.finished(place.root):
             return False
         try:
-            if work.row is None:
-                prepare(work.case, folder, place)
+            if work.row is not None:
+                measure_row(work.case, work.row, work.record, folder, place)
+            elif work.kind == "pass":
+                record_test(work.case, folder, place)
             else:
-                measure_row(work.case, work.row, folder, place)
+                prepare(work.case, folder, place)
         except Exception:
             write_text(folder / ERROR, traceback.format_exc())  # the report at the end has a line for it, not a page
             raise

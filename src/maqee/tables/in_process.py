@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from maqee.errors import MaqeeError
 from maqee.tables.do_work import do_work
-from maqee.tables.work import Place
+from maqee.tables.work import Place, Work
 from maqee.tables.work_queue import WorkQueue
 
 
 def run_here(queue: WorkQueue, place: Place) -> None:
     """Do everything; what fails is noted, and the rest is done."""
-    while (work := queue.take()) is not None:
+    last: Work | None = None
+    while (work := queue.take(last)) is not None:
+        last = work if work.fitted else last
         try:
             computed = do_work(work, place)
         except Exception as error:  # whatever goes wrong in one run must not cost the others

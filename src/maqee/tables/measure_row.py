@@ -1,7 +1,7 @@
-"""Measure one run of a row: choose thresholds on calibration images, then look at the test images once.
+"""Measure one run of a row: choose thresholds on calibration images, then look up what they do on the test images.
 
-Both protocols of the paper come from that one pass. *Standard configuration* is the row's own thresholds. *Controlled
-performance* adds one offset to all of them: the cheapest that reaches the target on calibration images.
+Both protocols of the paper come from one pass over these. *Standard configuration* is the row's own thresholds.
+*Controlled performance* adds one offset to all of them: the cheapest that reaches the target on calibration images.
 """
 
 from __future__ import annotations
@@ -13,49 +13,40 @@ from maqee.apq import Plan, Trace
 from maqee.apq.held_out import expected_choice
 from maqee.apq.risks import measure_scales
 from maqee.compression.baseline_model import best_shared, wanted
-from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.evaluation.protocols import Protocols, both_protocols
-from maqee.evaluation.record import measure_policies
 from maqee.evaluation.results import PolicyFigures
-from maqee.exits import EarlyExitModel
 from maqee.io import read_json, write_json
 from maqee.policy import Policy
 from maqee.runs import PLAN, TRACE
-from maqee.runtime.loading import load_quantized_network
 from maqee.tables.cases import Case
-from maqee.tables.prepare import open_case, read_calibration
+from maqee.tables.prepare import read_calibration
+from maqee.tables.tested import read_test, run_test
 from maqee.tables.work import MODEL, MODELS, PREPARED, ROW, Measuring, Place
-from maqee.tasks import tasks
-from maqee.threads import threads_for
 
 
-def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
-    """Write the figures of one run."""
+def measure_row(case: Case, row: Measuring, record: str | None, folder: Path, place: Place) -> None:
+    """Write the figures of one run, from the model's pass over the test images or, without a record, from its own."""
     model_folder = place.root / MODELS / case.name / MODEL
     trace = Trace.load(model_folder / TRACE)
-    opened = open_case(case, place)
-    task, network = tasks[opened.options.task or ""], opened.network
-    if case.kind != "float":
-        network = _load(model_folder, network).to(pick_device(place.device))
     thresholds = _thresholds(case, row, trace, model_folder, place)
     target = read_calibration(place.root / row.target)["full_depth"] if isinstance(row.target, str) else row.target
     both = Protocols(Policy(thresholds), None, 0.0) if target is None else both_protocols(trace, thresholds, target)
-    with threads_for(network.parts(), pick_device(place.device)):
-        _, rows = measure_policies(network, opened.splits.test, task, trace.bits, both.policies)
-    standard, controlled = both.sort_out(rows)
+    if record is not None:
+        facts, figures = read_test(place.root / record, trace, both.policies)
+    else:
+        facts, figures = run_test(case, place, trace, both.policies)
+    standard, controlled = both.sort_out(figures)
+    metric = facts["metric"]
     write_json(
         folder / ROW,
         {
             "row": row.name,
             "seed": row.seed,
             "model": case.name,
-            "data": opened.splits.test.name,
-            "images": len(opened.splits.test),
-            "task": task.name,
-            "metric": task.metric_name,
+            **facts,
             "execution": "simulated",
-            **_figures(standard, task.metric_name),
+            **_figures(standard, metric),
             "exit_mass": list(standard.exit_mass),
             "training_kept": _training_kept(case, model_folder),
             "bits": trace.bits.to_json(),
@@ -64,19 +55,10 @@ def measure_row(case: Case, row: Measuring, folder: Path, place: Place) -> None:
             "calibration": read_calibration(place.root / MODELS / case.name),
             "model_revision": read_json(place.root / MODELS / case.name / PREPARED)["environment"]["revision"],
             "target": target,
-            "controlled": None if controlled is None else _figures(controlled, task.metric_name),
+            "controlled": None if controlled is None else _figures(controlled, metric),
             "environment": describe_environment() | {"revision": place.revision},
         },
     )
-
-
-def _load(folder: Path, reference: EarlyExitModel) -> EarlyExitModel:
-    """The quantized model, which prepares images and is sure of its answers as the one it was made from."""
-    model = load_quantized_network(folder).model
-    assert isinstance(model, EarlyExitModel)
-    model.use_confidence(reference.confidence)
-    model.backbone.preprocessing = reference.backbone.preprocessing
-    return model.eval()
 
 
 def _thresholds(case: Case, row: Measuring, trace: Trace, folder: Path, place: Place) -> tuple[float, ...]:

@@ -29,9 +29,11 @@ from maqee.exits import EarlyExitModel
 from maqee.io import read_json, write_json
 from maqee.processor import check_reduced_precision
 from maqee.quant.artifact import save_quantized
-from maqee.runs import PREPROCESSING, SOURCE, TRACE, TRAINING, require_data, task_of
+from maqee.runs import PREPROCESSING, SEARCH, SOURCE, TRACE, TRAINING, require_data, task_of
 from maqee.tables.cases import Case
-from maqee.tables.work import MODEL, PREPARED, Place
+from maqee.tables.known_answers import memory_of
+from maqee.tables.opened_data import open_once
+from maqee.tables.work import MODEL, MODELS, PREPARED, Place
 from maqee.tasks import tasks
 from maqee.threads import threads_for
 
@@ -40,7 +42,7 @@ def open_case(case: Case, place: Place) -> OpenedRun:
     """The full-precision model of a case, on its device, with its images."""
     run = Path(case.model)
     options = replace(case.config.options, task=case.config.options.task or task_of(run))
-    opened = open_run(run, require_data(run, case.data, place.data_root), {}, options, show=False)
+    opened = open_run(run, require_data(run, case.data, place.data_root), {}, options, False, open_once)
     network = opened.network.to(pick_device(place.device)).eval()
     return replace(opened, network=_without_exits(network) if case.bare else network)
 
@@ -54,7 +56,7 @@ def prepare(case: Case, folder: Path, place: Place) -> None:
     check_reduced_precision(opened.options.recovery.precision if opened.options.recovery_steps else "fp32", device)
     with threads_for(opened.network.parts(), device):
         make = {"float": _record_float, "uniform": _fit_uniform, "best": _fit_uniform, "search": _search}[case.kind]
-        trace = make(case, opened, folder / MODEL, device)
+        trace = make(case, opened, folder / MODEL, device, _beginning(case, place))
     write_json(
         folder / PREPARED,
         {
@@ -65,7 +67,12 @@ def prepare(case: Case, folder: Path, place: Place) -> None:
     )
 
 
-def _record_float(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+def _beginning(case: Case, place: Place) -> Path | None:
+    """The same model without training, if that was made first."""
+    return None if case.beginning is None else place.root / MODELS / case.beginning.name / MODEL
+
+
+def _record_float(case: Case, opened: OpenedRun, folder: Path, device: torch.device, beginning: Path | None) -> Trace:
     """A calibration pass of the model as it came."""
     network, task = opened.network, tasks[opened.options.task or ""]
     _, measuring = draw_images(opened.splits.calibration, *opened.options.draws)
@@ -74,11 +81,13 @@ def _record_float(case: Case, opened: OpenedRun, folder: Path, device: torch.dev
     return trace
 
 
-def _fit_uniform(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+def _fit_uniform(case: Case, opened: OpenedRun, folder: Path, device: torch.device, beginning: Path | None) -> Trace:
     """A baseline: uniform bits, MPTQ's own, or the best uniform pair; trained if that is asked for."""
     network, options, calibration = opened.network, opened.options, opened.splits.calibration
     if case.kind == "best":
-        measure, trace = fit_best_pair(network, calibration, options, case.config.budget, case.config.search, device)
+        known = None if beginning is None else Trace.load(beginning / TRACE).bits
+        budget, how = case.config.budget, case.config.search
+        measure, trace = fit_best_pair(network, calibration, options, budget, how, device, known)
     else:
         measure, trace = fit_baseline(network, calibration, options, device)
     if options.recovery_steps:
@@ -93,7 +102,7 @@ def _fit_uniform(case: Case, opened: OpenedRun, folder: Path, device: torch.devi
     return trace
 
 
-def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -> Trace:
+def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device, beginning: Path | None) -> Trace:
     """Bits and thresholds together; a search that was stopped goes on."""
     done = compress_model(
         opened.network,
@@ -105,6 +114,8 @@ def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device) -
         out=folder,
         device=str(device),
         source=opened.facts,
+        searched=None if beginning is None else beginning / SEARCH,
+        memory=memory_of(opened, case.config.search, device),
         show=False,
     )
     if not done.finished:  # the user stopped it

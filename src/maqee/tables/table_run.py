@@ -18,7 +18,7 @@ from maqee.tables.in_process import run_here
 from maqee.tables.on_ray import require_ray, run_on_ray
 from maqee.tables.table_file import read_table
 from maqee.tables.work import Place, Work
-from maqee.tables.work_queue import WorkQueue
+from maqee.tables.work_queue import WorkQueue, still_needed
 from maqee.tables.worker_processes import run_in_processes
 
 
@@ -99,10 +99,11 @@ def table(
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
 
     def on_change(queue: WorkQueue, work: Work) -> None:
-        bar.update(len(queue.computed) + len(queue.failures), work.folder.rpartition("/")[2])
+        bar.update(queue.percent, f"{queue.runs_words}, last {work.folder}")
 
-    queue = WorkQueue(make_grid(file, only, seeds), place.root, on_change)
-    with steps(f"table {file.name}", queue.total, enabled=show) as bar:
+    queue = WorkQueue(still_needed(make_grid(file, only, seeds), place.root), place.root, on_change)
+    with steps(f"table {file.name}, per cent", 100, enabled=show) as bar:
+        bar.update(queue.percent, queue.runs_words)
         if ray is not None:
             run_on_ray(queue, place, ray, jobs)
         elif jobs > 1:

@@ -1,4 +1,4 @@
-"""One piece of work of a table, as plain values that travel to other processes: make a model, or measure a row."""
+"""One piece of work of a table, as plain values that travel to other processes: a model, its test pass, or a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Literal
 from maqee.tables.cases import Case
 
 MODELS, MODEL = "models", "model"  # the folder of models that rows share, and of one of them the model itself
-PREPARED, ROW, TIMES, ERROR = "prepared.json", "row.json", "times.json", "error.txt"
+PASSES, RECORD = "passes", "record.safetensors"  # the same of passes over the test images
+PREPARED, TESTED, ROW, TIMES, ERROR = "prepared.json", "tested.json", "row.json", "times.json", "error.txt"
+
+Kind = Literal["model", "pass", "row"]
+_LAST: dict[Kind, str] = {"model": PREPARED, "pass": TESTED, "row": ROW}
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,25 @@ class Work:
         folder: below the root; also its name.
         case: the model that is made or measured.
         needs: folders of the work that must be finished before.
-        row: what to measure; None where the model itself is made.
+        kind: make a model, let it pass over the test images, or measure a row.
+        row: what to measure; None where no row is measured.
+        record: folder of the pass over the test images that a row reads; None where it makes its own.
+        effort: roughly how long it takes, beside others.
+        fitted: the same for searches of the same fitted model, of which a process remembers what it has measured.
     """
 
     folder: str
     case: Case
     needs: tuple[str, ...] = ()
+    kind: Kind = "model"
     row: Measuring | None = None
-
-    @property
-    def kind(self) -> Literal["model", "row"]:
-        """Whether a model is made or a row measured."""
-        return "model" if self.row is None else "row"
+    record: str | None = None
+    effort: float = 1.0
+    fitted: str = ""
 
     def finished(self, root: Path) -> bool:
         """Whether the file is there that is written last."""
-        return (root / self.folder / (PREPARED if self.row is None else ROW)).is_file()
+        return (root / self.folder / _LAST[self.kind]).is_file()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     work: Work | None = None
+    last: Work | None = None
 
 
 def run_in_processes(queue: WorkQueue, place: Place, jobs: int) -> None:
@@ -43,8 +44,9 @@ def run_in_processes(queue: WorkQueue, place: Place, jobs: int) -> None:
 def _keep_busy(queue: WorkQueue, place: Place, workers: list[_Worker]) -> None:
     while True:
         for worker in workers:
-            if worker.work is None and (work := queue.take()) is not None:
+            if worker.work is None and (work := queue.take(worker.last)) is not None:
                 worker.work = work
+                worker.last = work if work.fitted else worker.last
                 worker.pipe.send(work)
         busy = [worker for worker in workers if worker.work is not None]
         if not busy:

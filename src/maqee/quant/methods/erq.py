@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.quant.attend import QuantAttend
-from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.coded import FittedWidth, GridModule, WeightState
 from maqee.quant.common_steps import common_steps
 from maqee.quant.fit_widths import OneFloatPass
 from maqee.quant.grids import Grid, UniformGrid
@@ -29,10 +30,13 @@ from maqee.quant.methods.method import methods
 from maqee.quant.quantized_model import QuantizedModel
 from maqee.quant.ranges import ERQ_WEIGHT_QUANTILES, check_finite, quantile_grids
 from maqee.quant.regression import Moments, Ridge, halves, missing_output, ridge_update, round_and_compensate
+from maqee.quant.rounding_together import Rounding, round_together
 
 LAMBDA = 1000.0  # the authors' choice for 32 images; it is added to the Gram matrix as it is, not to its mean
 LAMBDA_SINGLE_ROW = 0.1  # for layers that see one row an image, in the first step
 PATCH_FACTOR = 10.0  # the patch embedding's lambda is that much larger
+ROOM = 4 << 30  # bytes of statistics that layers keep until they are rounded together
+AT_ONCE = 1 << 26  # weights that are; they take about 60 bytes each meanwhile
 OUTLIER_SHARE = 20  # one column of qkv and fc1 is set apart for every 20 outputs
 
 
@@ -51,7 +55,7 @@ def fit_erq_2024(quantized: QuantizedModel, images: Tensor) -> None:
 def _fit(quantized: QuantizedModel, images: Tensor, expanded: bool) -> None:
     """Grids of inputs first; then one full-precision pass, in which every layer is fitted at all widths."""
     grids = _input_grids(quantized, images, expanded)
-    fitting = OneFloatPass(quantized)
+    fitting, ready = OneFloatPass(quantized), list[_Ready]()
 
     def on_layer(layer: QuantLayer, x: Tensor) -> None:
         special = expanded and _after_norm(layer)
@@ -62,10 +66,14 @@ def _fit(quantized: QuantizedModel, images: Tensor, expanded: bool) -> None:
                 layer.set_input(GridModule(grids[layer.name][bits]))
                 if norm is not None:
                     seen = reparameterize(layer, norm, quantized.settings.integer_zeros)(x)
-            _reduce_errors(quantized, layer, seen, split=special)
+            ready.extend(_reduce_input_error(quantized, layer, seen, split=special))
+            if not _can_wait(ready):
+                _round_weights(ready)
+                ready.clear()
 
     with quantized.in_float(), quantized.observing(on_layer, None):
         quantized.run_everything(images)
+    _round_weights(ready)
     fitting.finish()
 
 
@@ -94,13 +102,31 @@ def _input_grids(quantized: QuantizedModel, images: Tensor, expanded: bool) -> d
     return found
 
 
-def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, split: bool) -> None:
-    """Both steps for one layer at the width of its input in use, for all widths of its weights."""
+class _Ready(NamedTuple):
+    """A layer at one width of its input, whose weights are to be rounded.
+
+    Attributes:
+        width: where the rounded weights go.
+        grids: of the weights, one for each of their widths, with scales (out, groups).
+        group: (in,) which group each input column belongs to; None when there is one group.
+        refined: whether roundings are refined.
+        rounding: the weights, and the grids spread over the columns.
+    """
+
+    width: FittedWidth
+    grids: list[UniformGrid]
+    group: Tensor | None
+    refined: bool
+    rounding: Rounding
+
+
+def _reduce_input_error(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, split: bool) -> list[_Ready]:
+    """The first step for one layer at the width of its input in use, and what the second needs; nothing if none is."""
     widths = quantized.widths(layer.name)
     rows = check_finite(layer.rows.detach(), f"The weight of {layer.name}")
     if isinstance(layer.inner, nn.Conv2d) and layer.inner.groups > 1:
         fit_weights(layer, widths, ERQ_WEIGHT_QUANTILES)  # no other column could make up for an error
-        return
+        return []
     patch = quantized.places[layer.name].role == "patch"
     lam = LAMBDA * PATCH_FACTOR if patch else LAMBDA
     bias = layer.inner.bias.detach() if layer.inner.bias is not None else rows.new_zeros(len(rows))
@@ -117,11 +143,47 @@ def _reduce_errors(quantized: QuantizedModel, layer: QuantLayer, x: Tensor, spli
             first, missing_output(input_rows(layer, x), rounded, rows), rows.dtype
         )
         rows, bias = rows + weight_change, bias + bias_change
-    common = quantized.settings.common_steps
-    for state in _rounded(rows, bias, moments, ridge, widths, split, common, refine=not patch):
-        layer.add_state(state)
     layer.inner.weight.data = rows.view_as(layer.inner.weight)
     layer.inner.bias = nn.Parameter(bias)
+    if not widths:
+        return []
+    grids, group = _weight_grids(rows, widths, split, quantized.settings.common_steps)
+    rounding = Rounding(halves(moments, ridge, rows.dtype, refine=not patch), rows, bias, _spread(grids, group))
+    return [_Ready(layer.width, grids, group, not patch, rounding)]
+
+
+def _can_wait(ready: Sequence[_Ready]) -> bool:
+    """Whether more layers may come before these are rounded: never on a processor, which gains nothing by it."""
+    inputs = [one.rounding.weight.shape[1] for one in ready]
+    return not _alone(ready) and sum(2 * 8 * (count + 1) ** 2 for count in inputs) < ROOM
+
+
+def _alone(ready: Sequence[_Ready]) -> bool:
+    """Whether layers are rounded one after the other."""
+    return any(one.rounding.weight.device.type == "cpu" for one in ready)
+
+
+def _round_weights(ready: Sequence[_Ready]) -> None:
+    """The second step, for all widths of the weights of some layers."""
+    if _alone(ready):
+        for one in ready:
+            _keep(one, round_and_compensate(*one.rounding))
+        return
+    alike: dict[tuple[bool, torch.Size], list[_Ready]] = {}
+    for one in ready:
+        alike.setdefault((one.refined, one.rounding.weight.shape), []).append(one)
+    for group in alike.values():
+        count = max(1, AT_ONCE // (group[0].rounding.weight.numel() * len(group[0].grids)))
+        for first in range(0, len(group), count):
+            some = group[first : first + count]
+            for one, found in zip(some, round_together([one.rounding for one in some]), strict=True):
+                _keep(one, found)
+
+
+def _keep(ready: _Ready, found: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for grid, (codes, shift) in zip(ready.grids, found, strict=True):
+        state = WeightState(grid.bits, codes, grid.scale, grid.zero, ready.group, shift)
+        ready.width.states[str(grid.bits)] = state
 
 
 def _rounded_input(layer: QuantLayer, x: Tensor) -> tuple[Moments, Tensor]:
@@ -145,38 +207,29 @@ def _after_norm(layer: QuantLayer) -> bool:
     return layer.name.endswith((".qkv", ".fc1"))
 
 
-def _rounded(
-    rows: Tensor,
-    bias: Tensor,
-    moments: Moments,
-    ridge: Ridge,
-    widths: Sequence[int],
-    split: bool,
-    common: bool,
-    refine: bool,
-) -> list[WeightState]:
-    """Weights at several widths: fit the grids, then round and compensate."""
-    if not widths:
-        return []
+def _weight_grids(
+    rows: Tensor, widths: Sequence[int], split: bool, common: bool
+) -> tuple[list[UniformGrid], Tensor | None]:
+    """Grids of weights at several widths, with scales (out, groups), and the group of each column."""
     group = outlier_columns(rows) if split else None
-    if group is not None and group.any():
-        columns = group.long()
-        first, second = (quantile_grids(rows[:, group == index], widths, ERQ_WEIGHT_QUANTILES) for index in (0, 1))
-        if common:
-            second = [common_steps(one, two) for one, two in zip(first, second, strict=True)]
-        grids = [
-            UniformGrid(one.bits, torch.cat([one.scale, two.scale], dim=1), torch.cat([one.zero, two.zero], dim=1))
-            for one, two in zip(first, second, strict=True)
-        ]
-        spread = [UniformGrid(grid.bits, grid.scale[:, columns], grid.zero[:, columns]) for grid in grids]
-    else:
-        group, grids = None, quantile_grids(rows, widths, ERQ_WEIGHT_QUANTILES)
-        spread = grids
-    found = round_and_compensate(halves(moments, ridge, rows.dtype, refine), rows, bias, spread)
-    return [
-        WeightState(grid.bits, codes, grid.scale, grid.zero, group, shift)
-        for grid, (codes, shift) in zip(grids, found, strict=True)
+    if group is None or not group.any():
+        return quantile_grids(rows, widths, ERQ_WEIGHT_QUANTILES), None
+    first, second = (quantile_grids(rows[:, group == index], widths, ERQ_WEIGHT_QUANTILES) for index in (0, 1))
+    if common:
+        second = [common_steps(one, two) for one, two in zip(first, second, strict=True)]
+    grids = [
+        UniformGrid(one.bits, torch.cat([one.scale, two.scale], dim=1), torch.cat([one.zero, two.zero], dim=1))
+        for one, two in zip(first, second, strict=True)
     ]
+    return grids, group
+
+
+def _spread(grids: Sequence[UniformGrid], group: Tensor | None) -> list[UniformGrid]:
+    """Grids with a scale for every column, where columns are in groups."""
+    if group is None:
+        return list(grids)
+    columns = group.long()
+    return [UniformGrid(grid.bits, grid.scale[:, columns], grid.zero[:, columns]) for grid in grids]
 
 
 def outlier_columns(weight: Tensor) -> Tensor:
