@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,12 +38,12 @@ def test_crowded_confidences_are_told_apart(asked: dict[str, float]) -> None:
     low, high = wide.confidence.min(), wide.confidence.max()
     confidence = 0.88 + 0.08 * (wide.confidence.astype(np.float64) - low) / (high - low)
     narrow = make_trace(600, confidence=confidence)
-    options = SearchOptions(use_bsr=False)
+    options = SearchOptions(use_bsr=False, scores="counted")
     scales, budget = measure_scales(wide, wide, options), Budget(**asked)  # type: ignore[arg-type]
     before, after = (choose_policy(trace, budget, scales, options) for trace in (wide, narrow))
     assert after.objective == pytest.approx(before.objective, abs=1e-9)
     assert policy_figures(narrow, after.thresholds).exit_mass == policy_figures(wide, before.thresholds).exit_mass
-    hundredths = choose_policy(narrow, budget, scales, SearchOptions(use_bsr=False, candidates="grid"))
+    hundredths = choose_policy(narrow, budget, scales, replace(options, candidates="grid"))
     assert hundredths.objective > after.objective + 1e-3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,6 +64,12 @@ def test_a_trace_keeps_all_but_its_scores() -> None:
     assert judged.correct.mean(axis=0) == pytest.approx(trace.correct.mean(axis=0), abs=1e-5)
     assert np.array_equal(judged.confidence, trace.confidence)
     assert ((judged.correct > 0) & (judged.correct < 1)).all()
+
+
+def test_only_the_order_of_confidences_matters() -> None:
+    trace = make_trace(60)
+    squeezed = replace(trace, confidence=(np.sqrt(trace.confidence) / 2).astype(np.float32))
+    assert np.array_equal(smoothed(squeezed).correct, smoothed(trace).correct)
 
 
 def test_exits_that_are_always_equally_sure() -> None:

@@ -46,11 +46,17 @@ def test_what_an_old_plan_says_wins() -> None:
     assert old["history"][0]["position"]["bits"] == [6, 3]  # type: ignore[index]
 
 
+def test_a_plan_from_before_scores_were_smoothed() -> None:
+    assert current_plan({"options": {"bits": "both"}}) == {"options": {"bits": "both", "scores": "counted"}}
+
+
 def test_an_old_trace() -> None:
     assert current_trace({"bits": {"weights": [3, 6], **OTHER}, "task": "x"}) == {"bits": SETTINGS, "task": "x"}
 
 
-@pytest.mark.parametrize("values", [{}, {"bits": SETTINGS}, {"other_bits": 3}, {"bits": [4], "options": {}}], ids=str)
+@pytest.mark.parametrize(
+    "values", [{}, {"bits": SETTINGS}, {"other_bits": 3}, {"bits": [4], "options": {"scores": "smoothed"}}], ids=str
+)
 def test_what_is_not_old_is_left_alone(values: dict[str, Any]) -> None:
     assert current_plan(dict(values)) == values
 

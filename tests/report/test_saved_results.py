@@ -18,6 +18,7 @@ from maqee.bench.neighbour import NeighbourTiming
 from maqee.bench.plan_results import PlanComparison, PlanRow
 from maqee.bench.recovery_step import RecoveryTiming
 from maqee.bench.search_step import SearchTiming
+from maqee.bench.stream_results import StreamComparison
 from maqee.bench.throughput import ThroughputComparison, ThroughputRow
 from maqee.cli.output import show
 from maqee.evaluation.method_comparison import MethodComparison, MethodRow, MethodSummary
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
     "quantize": (bench_tables.fitting_table, FittingComparison),
     "recovery": (bench_tables.recovery_line, RecoveryTiming),
     "search": (bench_tables.search_step_table, SearchTiming),
+    "stream": (bench_tables.stream_table, StreamComparison),
 }
 
 

@@ -6,8 +6,9 @@ probability that it is right, given the confidences of the image at all exits: w
 same, and the tosses are gone. Policies chosen so are better on images that had no part in it, most where few images
 choose.
 
-The probability is a logistic function of the logits of all confidences. It must look at all of them: images that went
-on because an early exit was unsure are less often right later than others of the same confidence there.
+The probability is a logistic function of the ranks of an image's confidences among those of its exit: only their order
+matters, as it does to thresholds. It must look at all exits: images that went on because an early one was unsure are
+less often right later than others of the same confidence there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from maqee.apq.trace import Trace
 Floats = NDArray[np.float64]
 
 _RIDGE = 1.0  # keeps coefficients finite where the answers can be told apart without an error
-_NEVER_SURE = 1e-6  # confidences are taken as at least this far from 0 and 1
 _MOST_STEPS, _LONGEST_STEP, _ENOUGH = 50, 4.0, 1e-8
 
 
@@ -61,12 +61,22 @@ def fit_scores(features: Floats, scores: Floats) -> Floats:
 
 
 def _features(confidence: Floats) -> Floats:
-    """1 and the logits of all confidences, each with mean 0 and deviation 1: (samples, 1 + exits)."""
-    inside = np.clip(confidence, _NEVER_SURE, 1 - _NEVER_SURE)
-    logits = np.log(inside / (1 - inside))
-    spread = logits.std(axis=0)
-    logits = (logits - logits.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return np.concatenate([np.ones((len(logits), 1)), logits], axis=1)
+    """1 and the ranks of the confidences at every exit, with mean 0 and deviation 1: (samples, 1 + exits)."""
+    ranks = np.stack([middle_ranks(column) for column in confidence.T], axis=1)
+    spread = ranks.std(axis=0)
+    ranks = (ranks - ranks.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    return np.concatenate([np.ones((len(ranks), 1)), ranks], axis=1)
+
+
+def middle_ranks(values: Floats) -> Floats:
+    """How many values are smaller, and half of those that are equal, itself included.
+
+    Example:
+        >>> middle_ranks(np.array([0.2, 0.9, 0.2, 0.1])).tolist()
+        [2.0, 3.5, 2.0, 0.5]
+    """
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - count / 2)[place])
 
 
 def _probability(features: Floats, coefficients: Floats) -> Floats:
