@@ -34,6 +34,7 @@ def wait_for_steps(process: subprocess.Popen[bytes], state: Path, steps: int) ->
         time.sleep(0.001)
 
 
+@pytest.mark.stops
 @pytest.mark.process
 def test_killed_in_the_ladder_and_among_moves(model_folder: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "killed"

@@ -51,6 +51,7 @@ def same_files(one: Path, other: Path, names: tuple[str, ...] = RESULTS) -> bool
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
+@pytest.mark.stops
 @pytest.mark.process
 @pytest.mark.parametrize(("mode", "most"), [("plain", 3), ("recovery", 25)])
 def test_killed_at_random_moments(model_folder: Path, tmp_path: Path, mode: str, most: int) -> None:
@@ -124,6 +125,7 @@ def check_usable(out: Path, model: EarlyExitModel) -> None:
     assert compressed.plan.exit_blocks == model.positions
 
 
+@pytest.mark.stops
 @pytest.mark.parametrize(
     ("recovery", "place", "call", "steps"),
     [
@@ -154,6 +156,7 @@ def test_ctrl_c_leaves_the_best_so_far_and_goes_on(
     assert same_files(tmp_path / "whole", tmp_path / "out")
 
 
+@pytest.mark.stops
 def test_ctrl_c_while_the_end_trains(model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was there before training is in a folder of its own by then."""
     arguments = (model, digits("calibration"), digits("train"))

@@ -25,13 +25,13 @@ def test_the_same_decisions(make: Callable[[], EarlyExitModel], closed: bool) ->
         confidence = torch.stack([model.confidence(output) for output in model.forward_all(images).outputs[:-1]], 1)
     thresholds = parting_thresholds(confidence)
     policy = Policy((NEVER, *thresholds[1:]) if closed else thresholds)
-    expected = [model.run(part, policy) for part in (images, images[:5], images[:1])]
+    expected = [model.run(part, policy) for part in (images, images[:5])]
     assert len(set(expected[0].exit.tolist())) > 1
     compile_roads(model, backend="aot_eager")
     for graphed in (False, True):
         if graphed:
             model.segments = [GraphedSegment(segment, MemoryRecorder()) for segment in model.segments]
-        for part, wanted in zip((images, images[:5], images[:1]), expected, strict=True):
+        for part, wanted in zip((images, images[:5]), expected, strict=True):
             found = model.run(part, policy)
             assert torch.equal(found.exit, wanted.exit)
             assert max_difference(found.output, wanted.output) < 1e-4

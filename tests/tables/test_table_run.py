@@ -128,6 +128,7 @@ def test_the_toy_from_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (done.failures, [row["name"] for row in done.rows]) == ({}, rows)
 
 
+@pytest.mark.stops
 @pytest.mark.process
 def test_a_killed_worker_process_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
     path, _, here = made
@@ -154,6 +155,7 @@ def test_ray_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         table(write_table(tmp_path), runs=tmp_path / "runs", ray="local", show=False)
 
 
+@pytest.mark.stops
 @pytest.mark.process
 @NEEDS_RAY
 def test_a_killed_worker_of_a_ray_cluster_loses_nothing(made: tuple[Path, Path, Table], tmp_path: Path) -> None:

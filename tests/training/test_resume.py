@@ -61,6 +61,7 @@ def wait_for_checkpoints(process: subprocess.Popen[bytes], out: Path, count: int
         time.sleep(0.001)
 
 
+@pytest.mark.stops
 @pytest.mark.process
 def test_killed_at_random_moments(recipe: Path, tmp_path: Path) -> None:
     run_recipe(read_recipe(recipe), tmp_path / "whole", device="cpu")
@@ -80,6 +81,7 @@ def test_killed_at_random_moments(recipe: Path, tmp_path: Path) -> None:
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.stops
 @pytest.mark.process
 def test_ctrl_c_saves_and_goes_on(recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "polite"
