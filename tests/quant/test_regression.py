@@ -13,7 +13,7 @@ from torch import Tensor
 from maqee.quant import refinement
 from maqee.quant.grids import UniformGrid, grid_from_range
 from maqee.quant.ranges import minmax_grid
-from maqee.quant.refinement import refine_rounding, refine_roundings
+from maqee.quant.refinement import refine_rounding
 from maqee.quant.regression import (
     Moments,
     Ridge,
@@ -278,9 +278,13 @@ def test_several_grids_get_what_each_would_get_alone(monkeypatch: pytest.MonkeyP
     weight, bias = weight.float(), bias.float()
     grids = [minmax_grid(weight, bits) for bits in (3, 4, 6)]
     moment = Moments.of(x).second_moment(slice(0, 130)).float()
-    for together, grid in zip(refine_roundings([weight] * 3, grids, moment), grids, strict=True):
-        assert torch.equal(together, refine_rounding(weight, grid, moment))
-        assert not torch.equal(together, grid.codes(weight))
+    for grid in grids:
+        in_parts = refine_rounding(weight, grid, moment)
+        parts = [slice(first, first + 500) for first in (0, 500, 1000)]
+        alone = [UniformGrid(grid.bits, grid.scale[rows], grid.zero[rows]) for rows in parts]
+        found = [refine_rounding(weight[rows], one, moment) for rows, one in zip(parts, alone, strict=True)]
+        assert torch.equal(in_parts, torch.cat(found))
+        assert not torch.equal(in_parts, grid.codes(weight))
     for (codes, shift), grid in zip(compensated(x, weight, bias, grids, 10.0), grids, strict=True):
         [(codes_alone, shift_alone)] = compensated(x, weight, bias, [grid], 10.0)
         assert torch.equal(codes, codes_alone)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy, choose_thresholds
-from maqee.apq.objective import least_cost_problem, problem_within
+from maqee.apq.objective import judged, least_cost_problem, problem_within
 from maqee.apq.options import SearchOptions
 from maqee.apq.policy_path import PolicyPath, quick_policy
 from maqee.apq.records import Expected, FoldOutcome, Found, Scales, better
-from maqee.apq.smoothing import smoothed
 from maqee.apq.thresholds import CANDIDATES, evaluated
 from maqee.apq.trace import Trace
 from maqee.apq.validate import expected_from, fold_outcomes, outcome_on, split_samples
@@ -89,8 +88,7 @@ class HeldOutChoices:
         first, candidates = _first(trace, options, start), CANDIDATES[options.candidates]
 
         def path(samples: Trace) -> PolicyPath:
-            scored = smoothed(samples) if options.scores == "smoothed" else samples
-            return PolicyPath(least_cost_problem(scored, 0.0, scales.cost), first, candidates)
+            return PolicyPath(least_cost_problem(judged(samples, options), 0.0, scales.cost), first, candidates)
 
         self.samples, self.closed = trace.samples, (NEVER,) * trace.exits
         self.splits = split_samples(trace)

@@ -249,18 +249,19 @@ def problem_within(budget: Budget, trace: Trace, scales: Scales, options: Search
     Asked for a metric, it is the least cost that reaches it. Asked for a cost, it is the best metric within it or, with
     the paper's objective, the least J within it. Asked for neither, it is the least J.
     """
+    scored = judged(trace, options) if budget.target_on == "expected" else trace
     if (needed := budget.needed_metric(trace.float_metric, trace.full_metric)) is not None:
-        return least_cost_problem(judged(trace, budget, options), needed, scales.cost)
+        return least_cost_problem(scored, needed, scales.cost)
     most = budget.max_cost
     if most is not None and options.objective == "direct":
-        return best_metric_problem(judged(trace, budget, options), most, scales.cost)
+        return best_metric_problem(scored, most, scales.cost)
     problem = outer_problem(trace, scales, options)
     return problem if most is None else with_cost_limit(problem, trace, most, scales.cost)
 
 
-def judged(trace: Trace, budget: Budget, options: SearchOptions) -> Trace:
-    """A trace with the scores that choose thresholds."""
-    return smoothed(trace) if options.scores == "smoothed" and budget.target_on == "expected" else trace
+def judged(trace: Trace, options: SearchOptions) -> Trace:
+    """A trace with the scores that choose thresholds for samples other than its own."""
+    return smoothed(trace) if options.scores == "smoothed" else trace
 
 
 def _exit_weights(trace: Trace, options: SearchOptions) -> Floats:

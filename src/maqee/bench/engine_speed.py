@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from maqee.runtime.engines import onnxruntime_starter, openvino_starter
 from maqee.runtime.export.exported import export
 from maqee.runtime.outside import outside_segments
 from maqee.runtime.ready import ReadyModel
-
-if TYPE_CHECKING:
-    pass
 
 MEAN_EXIT = 7.26
 BASE = "torch float32, full depth"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -20,6 +18,8 @@ def refine_rounding(weight: Tensor, grid: UniformGrid, moment: Tensor) -> Tensor
     those where e and g agree in sign; move it to whichever of its two neighbours is nearer to e - g; a row is done when
     that changes nothing or costs more. One flip changes g by a column of M, so nothing is multiplied anew.
 
+    A few rows are taken at a time. `maqee.quant.rounding_together` does the same for many layers at once.
+
     Args:
         weight: (out, n).
         grid: of these columns.
@@ -28,41 +28,20 @@ def refine_rounding(weight: Tensor, grid: UniformGrid, moment: Tensor) -> Tensor
     Returns:
         Codes (out, n).
     """
-    return refine_roundings([weight], [grid], moment)[0]
-
-
-def refine_roundings(weights: Sequence[Tensor], grids: Sequence[UniformGrid], moment: Tensor) -> list[Tensor]:
-    """The same for weights on several grids; each gets what it would get alone.
-
-    A processor takes a few rows of one grid after the other; an accelerator takes all of them together, because there
-    the number of steps is what costs.
-    """
-    parts = list(zip(weights, grids, strict=True))
-    if moment.device.type != "cpu":
-        return _refined(parts, moment)
     height = max(1, CPU_BLOCK // len(moment))
-    found = []
-    for weight, grid in parts:
-        blocks = [slice(first, first + height) for first in range(0, len(weight), height)]
-        found.append(torch.cat([_refined([(weight[rows], _rows_of(grid, rows))], moment)[0] for rows in blocks]))
-    return found
+    blocks = [slice(first, first + height) for first in range(0, len(weight), height)]
+    return torch.cat([_refined(weight[rows], _rows_of(grid, rows), moment) for rows in blocks])
 
 
-def _refined(parts: Sequence[tuple[Tensor, UniformGrid]], moment: Tensor) -> list[Tensor]:
-    """Codes of weights on several grids, all rows flipped together."""
-    below, above, low, high, error, slope = [], [], [], [], [], []
-    for weight, grid in parts:
-        steps = weight / grid.scale
-        below.append((torch.floor(steps) + grid.zero).clamp_(0, grid.top))
-        above.append((torch.ceil(steps) + grid.zero).clamp_(0, grid.top))
-        low.append(grid.values(below[-1]).sub_(weight))
-        high.append(grid.values(above[-1]).sub_(weight))
-        error.append(grid(weight).sub_(weight))
-        slope.append((error[-1] @ moment).mul_(2))  # each on its own: a product's last digit may depend on its shape
-    errors, lows = torch.cat(error), torch.cat(low)
-    _flip(errors, torch.cat(slope), lows, torch.cat(high), moment)
-    down = (errors == lows).split([len(part) for part in below])
-    return [torch.where(at, one, other) for at, one, other in zip(down, below, above, strict=True)]
+def _refined(weight: Tensor, grid: UniformGrid, moment: Tensor) -> Tensor:
+    """Codes of some rows, flipped together."""
+    steps = weight / grid.scale
+    below = (torch.floor(steps) + grid.zero).clamp_(0, grid.top)
+    above = (torch.ceil(steps) + grid.zero).clamp_(0, grid.top)
+    low, high = grid.values(below).sub_(weight), grid.values(above).sub_(weight)
+    error = grid(weight).sub_(weight)
+    _flip(error, (error @ moment).mul_(2), low, high, moment)
+    return torch.where(error == low, below, above)
 
 
 def _flip(error: Tensor, slope: Tensor, low: Tensor, high: Tensor, moment: Tensor) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from maqee.quant.code_products import code_gram
 from maqee.quant.grids import UniformGrid
-from maqee.quant.refinement import refine_roundings
+from maqee.quant.refinement import refine_rounding
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def round_and_compensate(
         if moment is None:
             chosen = [part.codes(weights) for part, weights in zip(parts, old, strict=True)]
         else:
-            chosen = refine_roundings(old, parts, moment)
+            chosen = [refine_rounding(weights, part, moment) for part, weights in zip(parts, old, strict=True)]
         for index, part in enumerate(parts):
             codes[index][:, now] = chosen[index]
             error = part.values(chosen[index]).sub_(old[index])

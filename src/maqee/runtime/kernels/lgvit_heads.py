@@ -6,6 +6,8 @@ that it is these codes that are added up, and the last layer multiplies one row 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,19 @@ from maqee.runtime.kernels.rows import RowCoder
 from maqee.runtime.kernels.stored import StoredGrid, StoredWeights
 from maqee.runtime.kernels.token_rows import Picked, TokenReader
 
-Convolution = tuple[WeightState, StoredGrid]  # its weights and its input's grid
+
+class LocalLayers(NamedTuple):
+    """The layers of a local head, as kernels want them.
+
+    Attributes:
+        expand: the first one.
+        depthwise: weights of the convolution, and its input's grid; None where there is none.
+        project: the last one, with one group of columns.
+    """
+
+    expand: StoredWeights
+    depthwise: tuple[WeightState, StoredGrid] | None
+    project: StoredWeights
 
 
 class PooledHead(ExitHead):
@@ -82,23 +96,14 @@ class KernelLocalHead(PooledHead):
     Args:
         head: the head.
         readout: its classifier, which may have kernels of its own.
-        expand: its first layer.
-        depthwise: its convolution; None where it has none.
-        project: its last layer, with one group of columns.
+        layers: its layers.
     """
 
-    def __init__(
-        self,
-        head: LocalHead,
-        readout: nn.Module,
-        expand: StoredWeights,
-        depthwise: Convolution | None,
-        project: StoredWeights,
-    ) -> None:
-        project = Affine.of(head.project_norm).behind(project)
-        picked = Picked(head.shape.prefix_tokens) if depthwise is None else Picked.from_grid(head.shape)
-        super().__init__(head, readout, picked, expand, project, residual=True)
-        self.expand, self.depthwise = _begin(head, expand, depthwise, Target.plain([project.grid], project.inputs))
+    def __init__(self, head: LocalHead, readout: nn.Module, layers: LocalLayers) -> None:
+        project = Affine.of(head.project_norm).behind(layers.project)
+        picked = Picked(head.shape.prefix_tokens) if layers.depthwise is None else Picked.from_grid(head.shape)
+        super().__init__(head, readout, picked, layers.expand, project, residual=True)
+        self.expand, self.depthwise = _begin(head, layers, Target.plain([project.grid], project.inputs))
 
     def last_codes(self, coded: Coded, images: int) -> Tensor:
         """Codes of all patches, or their sums over columns of an image."""
@@ -140,24 +145,16 @@ class KernelFeaturesHead(ExitHead):
     Args:
         head: the head.
         readout: its classifier, which may have kernels of its own.
-        expand: its first layer.
-        depthwise: its convolution; None where it has none.
-        project: its last layer, with one group of columns.
+        layers: its layers.
     """
 
-    def __init__(
-        self,
-        head: LocalHead,
-        readout: Readout,
-        expand: StoredWeights,
-        depthwise: Convolution | None,
-        project: StoredWeights,
-    ) -> None:
+    def __init__(self, head: LocalHead, readout: Readout, layers: LocalLayers) -> None:
         super().__init__()
         assert isinstance(head.tail_norm, nn.LayerNorm)
-        self.norm, self.code, self.readout = head.norm, RowCoder(expand), PooledReadout(head.tail_norm, readout)
-        self.expand, self.depthwise = _begin(head, expand, depthwise, Target.input_of(project))
-        self.project = Linear(Affine.of(head.project_norm).behind(project))
+        self.norm, self.code = head.norm, RowCoder(layers.expand)
+        self.readout = PooledReadout(head.tail_norm, readout)
+        self.expand, self.depthwise = _begin(head, layers, Target.input_of(layers.project))
+        self.project = Linear(Affine.of(head.project_norm).behind(layers.project))
 
     def forward(self, *tokens: Tensor) -> Tensor:
         """Tokens (batch, tokens, dim) to logits (batch, classes)."""
@@ -171,13 +168,11 @@ class KernelFeaturesHead(ExitHead):
         return logits
 
 
-def _begin(
-    head: LocalHead, expand: StoredWeights, depthwise: Convolution | None, target: Target
-) -> tuple[Linear, Depthwise | None]:
+def _begin(head: LocalHead, layers: LocalLayers, target: Target) -> tuple[Linear, Depthwise | None]:
     """All but a local head's last layer, whose codes are the target."""
-    norm = Affine.of(head.expand_norm)
+    norm, depthwise = Affine.of(head.expand_norm), layers.depthwise
     if depthwise is None:
-        return Linear(expand, target, gelu=True, affine=norm), None
-    middle = Target.plain([depthwise[1]], expand.outputs)
+        return Linear(layers.expand, target, gelu=True, affine=norm), None
+    middle = Target.plain([depthwise[1]], layers.expand.outputs)
     second = Depthwise(*depthwise, head.shape.grid, Affine.of(head.depthwise_norm), target)
-    return Linear(expand, middle, gelu=True, affine=norm), second
+    return Linear(layers.expand, middle, gelu=True, affine=norm), second

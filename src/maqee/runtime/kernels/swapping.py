@@ -38,7 +38,13 @@ from maqee.runtime.kernels.branches import (
 )
 from maqee.runtime.kernels.embedding import KernelEmbedding
 from maqee.runtime.kernels.fitness import store_depthwise, store_layer, store_operands
-from maqee.runtime.kernels.lgvit_heads import KernelFeaturesHead, KernelGlobalHead, KernelLocalHead, PooledHead
+from maqee.runtime.kernels.lgvit_heads import (
+    KernelFeaturesHead,
+    KernelGlobalHead,
+    KernelLocalHead,
+    LocalLayers,
+    PooledHead,
+)
 from maqee.runtime.kernels.readouts import POOLED, PooledReadout
 from maqee.runtime.kernels.segformer_head import KernelSegformerHead
 from maqee.runtime.kernels.stored import StoredWeights
@@ -228,10 +234,11 @@ class Swapper:
             children = {child: self.swap(head.get_submodule(child), f"{name}.{child}") for child in layers}
             return _with_children(head, {"readout": readout, **children})
         self._note(name, "codes throughout")
+        stored = LocalLayers(expand, depthwise, project)
         if head.shape.prefix_tokens:
-            return KernelLocalHead(head, readout, expand, depthwise, project)
+            return KernelLocalHead(head, readout, stored)
         assert isinstance(readout, Readout)
-        return KernelFeaturesHead(head, readout, expand, depthwise, project)
+        return KernelFeaturesHead(head, readout, stored)
 
     def _global_head(self, head: GlobalHead, name: str) -> nn.Module:
         children = {child: self.swap(inner, f"{name}.{child}") for child, inner in head.named_children()}
