@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from maqee.errors import MaqeeError
 from maqee.exits import NEVER, EarlyExitModel, Policy, add_exits
-from maqee.exits.segment import SegmentOutput
+from maqee.exits.segment import RunSegment, SegmentOutput
 from maqee.models import load_backbone
 from maqee.runtime import load
 from maqee.runtime.graphs import (
@@ -24,6 +26,7 @@ from maqee.runtime.graphs import (
     plain_segments,
     use_cuda_graphs,
 )
+from maqee.runtime.token_queue import Group, TokenQueue
 from tests.exits.test_early_exit import SumHead
 from tests.helpers import max_difference, parting_thresholds, randomize
 from tests.runtime.makers import small_model, write_compressed_run
@@ -138,6 +141,55 @@ def test_a_model_that_moves_forgets_its_graphs(tmp_path: Path) -> None:
     assert model.to("cpu").model.segments == plain
     forget_graphs(model.model)  # none is left, and nothing happens
     assert model.model.segments == plain
+
+
+def _waiting(count: int) -> Group:
+    x = torch.arange(count, dtype=torch.float32)[:, None, None].expand(count, 2, 3).contiguous()
+    return Group(np.arange(count), x, {1: x + 0.5})
+
+
+def test_full_batches_are_read_where_they_wait() -> None:
+    given: list[int] = []
+
+    class Doubling:
+        """A road that notes where its input lies."""
+
+        def __call__(self, x: torch.Tensor, kept: Mapping[int, torch.Tensor]) -> SegmentOutput:
+            given.append(x.data_ptr())
+            return SegmentOutput(2 * x + kept[1], {}, x[:, 0], x[:, 0, 0])
+
+    graphed = GraphedSegment(cast(RunSegment, Doubling()), MemoryRecorder())
+    queue, group = TokenQueue(4, graphed.lend), _waiting(8)
+    queue.put(group, np.arange(8))
+    taken = [queue.take(4), queue.take(4)]
+    for index, part in enumerate(taken):
+        expected = 3 * group.x[4 * index : 4 * index + 4] + 0.5
+        assert torch.equal(graphed(part.x, part.kept).x, expected)
+    assert set(given) == {part.x.data_ptr() for part in taken}
+    assert not graphed.recorded
+    queue.put(group, np.arange(3))  # what is left at the end is no full batch
+    rest = queue.take(3)
+    assert torch.equal(graphed(rest.x, rest.kept).x, 3 * group.x[:3] + 0.5)
+    other = group.x[:4].clone()  # a full batch from elsewhere
+    assert torch.equal(graphed(other, {1: other}).x, 3 * other)
+    assert sorted(graphed.recorded) == [4]
+
+
+def test_memory_is_lent_to_one_queue_at_a_time() -> None:
+    graphed, group = GraphedSegment(small_model().segments[1], MemoryRecorder()), _waiting(2)
+    first, second = TokenQueue(4, graphed.lend), TokenQueue(4, graphed.lend)
+    for queue in (first, second):
+        queue.put(group, np.arange(2))
+    here, there = first.take(2).x.data_ptr(), second.take(2).x.data_ptr()
+    assert here != there
+    del queue, first, second  # as when a stream ends, or is left
+    third = TokenQueue(4, graphed.lend)
+    third.put(group, np.arange(2))
+    assert third.take(2).x.data_ptr() == here
+    del third
+    wider = TokenQueue(8, graphed.lend)
+    wider.put(_waiting(7), np.arange(7))
+    assert torch.equal(wider.take(7).x, _waiting(7).x)
 
 
 def test_recorded_on_a_gpu(gpu: torch.device) -> None:

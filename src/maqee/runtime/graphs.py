@@ -8,6 +8,7 @@ so batches are filled up to the next size on a ladder of eight steps an octave (
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
@@ -18,6 +19,7 @@ from torch import Tensor
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel
 from maqee.exits.segment import Confidence, Kept, RunSegment, SegmentOutput
+from maqee.runtime.token_queue import Group, TokenQueue, TwoBatches, new_memory
 
 T = TypeVar("T")
 Replay = Callable[[], None]
@@ -63,13 +65,17 @@ def padded_size(count: int) -> int:
 class RecordedGraph(NamedTuple):
     """A graph with the memory it reads and writes."""
 
-    inputs: tuple[Tensor, dict[int, Tensor]]
+    x: Tensor
+    kept: dict[int, Tensor]
     outputs: SegmentOutput
     replay: Replay
 
 
 class GraphedSegment:
     """A segment that is recorded once for each size and then replayed. Its tokens stand until it runs again.
+
+    Input is copied to where the graph reads it. A stream, whose batches all have one size, lets images wait where two
+    more graphs read them (`lend`), and saves that copy.
 
     Args:
         segment: what to record.
@@ -79,18 +85,14 @@ class GraphedSegment:
     def __init__(self, segment: RunSegment, record: Record) -> None:
         self.segment, self.record = segment, record
         self.recorded: dict[int, RecordedGraph] = {}
+        self._lent: TwoBatches | None = None
+        self._in_place: dict[int, RecordedGraph] = {}  # of the batches in lent memory, by their first row
+        self._borrower: Callable[[], TokenQueue | None] = lambda: None
 
     def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
         """The same as the segment itself."""
         count = x.shape[0]
-        size = padded_size(count)
-        if size not in self.recorded:
-            self.recorded[size] = self._record(x, kept, size)
-        inputs, outputs, replay = self.recorded[size]
-        inputs[0][:count].copy_(x)
-        for block, buffer in inputs[1].items():
-            buffer[:count].copy_(kept[block])
-        replay()
+        outputs = self._replay_in_place(x, kept) or self._replay_copied(x, kept)
         # Tokens are read before this road runs again: by the next roads of a run, or by a stream, which copies them
         # where it must. Answers are handed to the caller, so they get memory of their own.
         return SegmentOutput(
@@ -100,20 +102,59 @@ class GraphedSegment:
             outputs.confidence[:count].clone(),
         )
 
+    def lend(self, queue: TokenQueue, group: Group) -> TwoBatches:
+        """Memory for a queue in front of this road, as long as the queue lives: full batches are read where they lie.
+
+        It is kept for the next stream. A second stream at the same time gets memory that is no graph's.
+        """
+        if self._borrower() is not None or padded_size(queue.batch) != queue.batch:
+            return new_memory(queue, group)
+        if self._lent is None or not self._lent.fits(group, queue.batch):
+            self._lent, self._in_place = new_memory(queue, group), {}
+        self._borrower = weakref.ref(queue)
+        return self._lent
+
     def use_confidence(self, confidence: Confidence) -> None:
         """Decide by another confidence; graphs that were recorded with the old one are forgotten."""
         self.segment.use_confidence(confidence)
         self.recorded.clear()
+        self._in_place.clear()
 
     def over_closed(self, first: int, read: frozenset[int]) -> GraphedSegment:
         """The road to the same exit where exits are closed; see `RunSegment`. It is recorded by itself."""
         segment = self.segment.over_closed(first, read)
         return self if segment is self.segment else GraphedSegment(segment, self.record)
 
-    def _record(self, x: Tensor, kept: Kept, size: int) -> RecordedGraph:
-        inputs = _room(x, size), {block: _room(tokens, size) for block, tokens in kept.items()}
-        replay, outputs = self.record(lambda: self.segment(*inputs))
-        return RecordedGraph(inputs, outputs, replay)
+    def _replay_in_place(self, x: Tensor, kept: Kept) -> SegmentOutput | None:
+        """Where the input lies in memory that was lent, as a full batch; else None, and nothing happens."""
+        count = len(x)
+        if self._lent is None or 2 * count != len(self._lent.x):
+            return None
+        for first in (0, count):
+            rows = self._lent.rows(first, count)
+            if rows.is_memory_of(x, kept):
+                if first not in self._in_place:
+                    self._in_place[first] = self._record(*rows)
+                self._in_place[first].replay()
+                return self._in_place[first].outputs
+        return None
+
+    def _replay_copied(self, x: Tensor, kept: Kept) -> SegmentOutput:
+        count, size = len(x), padded_size(len(x))
+        if size not in self.recorded:
+            self.recorded[size] = self._record(
+                _room(x, size), {block: _room(tokens, size) for block, tokens in kept.items()}
+            )
+        graph = self.recorded[size]
+        graph.x[:count].copy_(x)
+        for block, buffer in graph.kept.items():
+            buffer[:count].copy_(kept[block])
+        graph.replay()
+        return graph.outputs
+
+    def _record(self, x: Tensor, kept: dict[int, Tensor]) -> RecordedGraph:
+        replay, outputs = self.record(lambda: self.segment(x, kept))
+        return RecordedGraph(x, kept, outputs, replay)
 
 
 def _room(example: Tensor, size: int) -> Tensor:

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from maqee.exits import Decision, EarlyExitModel
+from maqee.exits.segment import RunSegment
 from maqee.policy import Policy
 from maqee.runtime.fetching import Fetched
+from maqee.runtime.graphs import GraphedSegment
 from maqee.runtime.in_order import DONE, InOrder
 from maqee.runtime.road_schedule import RoadSchedule
-from maqee.runtime.token_queue import Group, TokenQueue
+from maqee.runtime.token_queue import GetMemory, Group, TokenQueue, new_memory
 
 
 class Launched(NamedTuple):
@@ -61,7 +63,8 @@ class Rebatcher:
         self.inside = InOrder(limit)
         self.arrived: deque[Tensor] = deque()
         self.arrived_count = 0
-        self.queues = [TokenQueue(batch) for _ in self.roads[1:]]  # in front of road 1, 2, ...
+        behind = [road.segment for road in self.roads[1:]]
+        self.queues = [TokenQueue(batch, _memory_of(segment)) for segment in behind]  # in front of road 1, 2, ...
         self.launched: deque[Launched] = deque()  # not settled yet, the oldest first
 
     @property
@@ -94,16 +97,17 @@ class Rebatcher:
             return False
         group = self._begin(step.size) if step.road == 0 else self.queues[step.road - 1].take(step.size)
         with torch.inference_mode():
-            if self.launched:  # it will be settled first, into the queue that the kept tokens lie in
-                group = Group(group.numbers, group.x, {block: tokens.clone() for block, tokens in group.kept.items()})
             self._keep_outputs(step.road)
             index, segment = self.roads[step.road]
             x, new, output, confidence = segment(group.x, group.kept)
+            kept = group.kept
+            if self.launched:  # it will be settled first, into the queue that the kept tokens lie in
+                kept = {block: tokens.clone() for block, tokens in kept.items()}
             if index < len(self.policy.thresholds):
                 leaving = ~(confidence < self.policy.thresholds[index])  # the very comparison of `run`
             else:
                 leaving = torch.ones(len(group.numbers), dtype=torch.bool)
-            behind = Group(group.numbers, x, {**group.kept, **new})
+            behind = Group(group.numbers, x, {**kept, **new})
             self.launched.append(Launched(step.road, behind, output, confidence, Fetched(leaving)))
         return True
 
@@ -144,3 +148,8 @@ class Rebatcher:
             if one.road == road:
                 kept = {block: tokens.clone() for block, tokens in one.group.kept.items()}
                 self.launched[place] = one._replace(group=Group(one.group.numbers, one.group.x.clone(), kept))
+
+
+def _memory_of(segment: RunSegment) -> GetMemory:
+    """A recorded road lends the memory it reads, so that nothing is copied on the way there."""
+    return segment.lend if isinstance(segment, GraphedSegment) else new_memory

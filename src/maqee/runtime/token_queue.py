@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,55 @@ class Group(NamedTuple):
     kept: Kept
 
 
+class TwoBatches(NamedTuple):
+    """Memory for what waits in front of a road: two batches, one behind the other.
+
+    Attributes:
+        x: tokens in front of the road's first block.
+        kept: tokens of earlier blocks that some head reads.
+    """
+
+    x: Tensor
+    kept: dict[int, Tensor]
+
+    @classmethod
+    def like(cls, group: Group, batch: int) -> TwoBatches:
+        """New memory for images like those of a group."""
+
+        def room(example: Tensor) -> Tensor:
+            return example.new_empty((2 * batch, *example.shape[1:]))
+
+        return cls(room(group.x), {block: room(tokens) for block, tokens in group.kept.items()})
+
+    def fits(self, group: Group, batch: int) -> bool:
+        """Whether images like those of a group can wait here."""
+        pairs = [(self.x, group.x), *((self.kept.get(block), tokens) for block, tokens in group.kept.items())]
+        return len(self.kept) == len(group.kept) and all(
+            memory is not None
+            and memory.shape == (2 * batch, *tokens.shape[1:])
+            and (memory.dtype, memory.device) == (tokens.dtype, tokens.device)
+            for memory, tokens in pairs
+        )
+
+    def is_memory_of(self, x: Tensor, kept: Kept) -> bool:
+        """Whether these tensors lie here, and nowhere else."""
+        pairs = [(self.x, x), *((tokens, kept[block]) for block, tokens in self.kept.items())]
+        return all(memory.data_ptr() == tensor.data_ptr() for memory, tensor in pairs)
+
+    def rows(self, first: int, count: int) -> TwoBatches:
+        """Some images of them."""
+        here = slice(first, first + count)
+        return TwoBatches(self.x[here], {block: tokens[here] for block, tokens in self.kept.items()})
+
+
+def new_memory(queue: TokenQueue, group: Group) -> TwoBatches:
+    """Of its own for a queue."""
+    return TwoBatches.like(group, queue.batch)
+
+
+GetMemory = Callable[["TokenQueue", Group], TwoBatches]
+
+
 class TokenQueue:
     """First in, first out, in memory that is got once: a batch that is taken lies in one piece and is not copied.
 
@@ -34,44 +84,40 @@ class TokenQueue:
 
     Args:
         batch: images of a full batch.
+        get_memory: called once, with this queue and a group: where images like these can wait while the queue lives.
     """
 
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, batch: int, get_memory: GetMemory = new_memory) -> None:
+        self.batch, self.get_memory = batch, get_memory
         self.count = 0
         self._first = 0
         self._numbers = np.zeros(2 * batch, dtype=np.int64)
-        self._x: Tensor | None = None
-        self._kept: dict[int, Tensor] = {}
+        self._memory: TwoBatches | None = None
 
     def put(self, group: Group, rows: NDArray[np.int64]) -> None:
         """Copy these rows of a group behind those that wait."""
         assert self.count + len(rows) <= 2 * self.batch
-        if self._x is None:
-            self._x = self._room(group.x)
-            self._kept = {block: self._room(tokens) for block, tokens in group.kept.items()}
+        if self._memory is None:
+            self._memory = self.get_memory(self, group)
         chosen = torch.from_numpy(rows).to(group.x.device, non_blocking=True)
         begin = (self._first + self.count) % (2 * self.batch)
         before_end = min(len(rows), 2 * self.batch - begin)
         for start, stop, place in ((0, before_end, begin), (before_end, len(rows), 0)):
             if start == stop:
                 continue
-            here = slice(place, place + stop - start)
-            self._numbers[here] = group.numbers[rows[start:stop]]
-            torch.index_select(group.x, 0, chosen[start:stop], out=self._x[here])
-            for block, buffer in self._kept.items():
-                torch.index_select(group.kept[block], 0, chosen[start:stop], out=buffer[here])
+            self._numbers[place : place + stop - start] = group.numbers[rows[start:stop]]
+            here = self._memory.rows(place, stop - start)
+            torch.index_select(group.x, 0, chosen[start:stop], out=here.x)
+            for block, tokens in here.kept.items():
+                torch.index_select(group.kept[block], 0, chosen[start:stop], out=tokens)
         self.count += len(rows)
 
     def take(self, count: int) -> Group:
         """The first ones: a full batch, or all there are. They stay readable until more is put."""
-        assert self._x is not None
+        assert self._memory is not None
         assert count == self.batch or count == self.count < self.batch
-        here = slice(self._first, self._first + count)
-        kept = {block: buffer[here] for block, buffer in self._kept.items()}
+        here = self._memory.rows(self._first, count)
+        numbers = self._numbers[self._first : self._first + count].copy()
         self.count -= count
         self._first = (self._first + self.batch) % (2 * self.batch) if self.count else 0
-        return Group(self._numbers[here].copy(), self._x[here], kept)
-
-    def _room(self, example: Tensor) -> Tensor:
-        return example.new_empty((2 * self.batch, *example.shape[1:]))
+        return Group(numbers, here.x, here.kept)
