@@ -23,7 +23,7 @@ EVERY_ROW = """
 from maqee.bench.engine_speed import BASE, bench_engines
 from maqee.report.engine_table import engine_table
 
-found = bench_engines("test-vit", batch=(1, 2), mean_exit=3, images=4, memory=False, repeats=1)
+found = bench_engines("test-vit", batch=(1, 2), mean_exit=3, patch="8/8", images=4, memory=False, repeats=1)
 nncf = "OpenVINO int8 by NNCF, full depth"
 names = [row.engine for row in found.rows if row.batch == 1]
 assert names[0] == BASE
@@ -38,6 +38,7 @@ assert (nncf in names) != (nncf in found.missing), "it has a row, or a word why 
 table = engine_table(found.to_json())
 assert len(table.splitlines()) == 1 + 2 * (1 + len(names) + len(found.missing))
 assert table.count(nncf) == 2
+assert "rtn, W4A4 bits, patch 8/8, 4 images" in table
 """
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from maqee.bench.noise_models import asked_settings
 from maqee.bench.resident import resident_bytes
 from maqee.bench.result import BenchResult
 from maqee.bench.throughput import mass_for_mean, policy_for_mass
 from maqee.bench.timing import time_together
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import EarlyExitModel, Policy, add_exits
 from maqee.exits.open_roads import run_roads
 from maqee.exits.segment import RunSegment
@@ -66,6 +66,8 @@ class EngineComparison(BenchResult):
         model: run or backbone.
         method: by which it was quantized; "the run's" likewise.
         bits: of weights and activations; "the plan's" for a run.
+        patch: of the patch embedding, or "float"; None for a run.
+        common_steps: whether two groups of weights have a common step; None for a run.
         images: of a repetition.
         threads: that every engine was given.
         repeats: repetitions, in which the engines took turns.
@@ -76,6 +78,8 @@ class EngineComparison(BenchResult):
     model: str
     method: str
     bits: str
+    patch: str | None = None
+    common_steps: bool | None = None
     images: int
     threads: int
     repeats: int
@@ -96,6 +100,8 @@ def bench_engines(
     mean_exit: float | None = None,
     method: str = "rtn",
     bits: str = "W4A4",
+    patch: str | None = None,
+    common_steps: bool = False,
     images: int = 16,
     memory: bool = True,
     repeats: int = 5,
@@ -112,6 +118,8 @@ def bench_engines(
         method: how a backbone is quantized; a run has its own. With "erq" there are two groups of weights and
             logarithmic probabilities, which take longer to run, and minutes to fit.
         bits: of a backbone's weights and activations; a run has its own.
+        patch: of its patch embedding, such as "8/8"; float when left out.
+        common_steps: let the two groups of weights that "erq" makes have a common step.
         images: of a repetition.
         memory: measure resident memory, too, in a process each.
         repeats: repetitions.
@@ -121,8 +129,9 @@ def bench_engines(
     onnxruntime_starter(), openvino_starter()  # both are needed, and better missed now than later
     from maqee.bench.peers import missing_peers  # not above: it imports both
 
+    settings = asked_settings(bits, patch, None, common_steps)
     torch.manual_seed(0)
-    compressed, wanted = _open(model, method, bits)
+    compressed, wanted = _open(model, method, settings)
     network = compressed.model
     config = network.backbone.config
     noise = torch.randn(images, config.channels, *config.image_size)
@@ -148,10 +157,13 @@ def bench_engines(
                 )
                 for runner, seconds in zip(runners, times, strict=True)
             ]
+    made = compressed.compression is None
     return EngineComparison(
         model=str(model),
-        method=method if compressed.compression is None else "the run's",
-        bits=bits if compressed.compression is None else "the plan's",
+        method=method if made else "the run's",
+        bits=bits if made else "the plan's",
+        patch=(patch or "float") if made else None,
+        common_steps=common_steps if made else None,
         images=images,
         threads=torch.get_num_threads(),
         repeats=repeats,
@@ -161,20 +173,14 @@ def bench_engines(
     )
 
 
-def _open(model: str | Path, method: str, bits: str) -> tuple[ReadyModel, float]:
+def _open(model: str | Path, method: str, settings: QuantSettings) -> tuple[ReadyModel, float]:
     """A compressed model and the mean exit that it is to have."""
     if Path(model).is_dir():
         found = load(model)
         return found, found.plan.got.mean_exit
     network = add_exits(load_backbone(str(model)), "lgvit").eval()
     config = network.backbone.config
-    weights, activations = parse_widths(bits)
-    fitted = quantize(
-        network,
-        torch.randn(2, config.channels, *config.image_size),
-        method,
-        QuantSettings(weight_bits=weights, act_bits=activations),
-    )
+    fitted = quantize(network, torch.randn(2, config.channels, *config.image_size), method, settings)
     fitted.settle()
     assert isinstance(fitted.model, EarlyExitModel)
     return ReadyModel(fitted.model, Policy.never(fitted.model.num_exits)), MEAN_EXIT

@@ -110,6 +110,8 @@ def engines(
     ] = None,
     method: Method = "rtn",
     bits: Bits = "W4A4",
+    patch: Patch = None,
+    common_steps: CommonSteps = False,
     images: Annotated[int, typer.Option(help="Images a repetition.", min=1, rich_help_panel=RUNNING)] = 16,
     memory: Annotated[
         bool, typer.Option(help="Measure resident memory, in a process each.", rich_help_panel=RUNNING)
@@ -128,6 +130,8 @@ def engines(
         mean_exit=mean_exit,
         method=method,
         bits=bits,
+        patch=patch,
+        common_steps=common_steps,
         images=images,
         memory=memory,
         repeats=repeats,

@@ -10,8 +10,8 @@ MIB = 2**20
 def engine_table(result: dict[str, Any]) -> str:
     """Every engine at every batch, beside torch in float32 at full depth."""
     lines = [
-        f"{result['model']}, {result['method']}, {result['bits']} bits, {result['images']} images, "
-        f"{result['threads']} threads, executed"
+        f"{result['model']}, {result['method']}, {result['bits']} bits{_settings(result)}, "
+        f"{result['images']} images, {result['threads']} threads, executed"
     ]
     for size in dict.fromkeys(row["batch"] for row in result["rows"]):
         lines.append(f"{f'batch {size}':<40}{'mean exit':>10}{'images/s':>10}{'speed-up':>10}{'MiB':>8}")
@@ -23,6 +23,12 @@ def engine_table(result: dict[str, Any]) -> str:
             )
         lines += [f"{engine:<40}{why}" for engine, why in result["missing"].items()]
     return "\n".join(lines)
+
+
+def _settings(result: dict[str, Any]) -> str:
+    """How else a backbone was quantized, if not in the plainest way; older results do not say."""
+    patch = result.get("patch") or "float"
+    return ("" if patch == "float" else f", patch {patch}") + (", common steps" if result.get("common_steps") else "")
 
 
 def decisions_line(result: dict[str, Any]) -> str:
