@@ -42,3 +42,25 @@ def test_the_line_leaves_out_plans_that_cost_more_for_less() -> None:
         (2.0, 0.7),
         (4.0, 0.8),
     ]
+
+
+def test_a_band_over_seeds_by_hand() -> None:
+    costs, low, middle, high = draw_frontier.band([[(1.0, 0.5), (3.0, 0.7)], [(2.0, 0.5), (4.0, 0.9)]])
+    assert costs == [2.0, 3.0]  # what both cover
+    assert low == pytest.approx([0.5, 0.7])
+    assert middle == pytest.approx([0.55, 0.7])
+    assert high == pytest.approx([0.6, 0.7])
+
+
+def test_several_seeds_in_one_picture() -> None:
+    rows = [{"share_of_full_precision": 0.03 + 0.01 * step, "accuracy": 0.7 + 0.05 * step} for step in range(3)]
+    worse = [{**row, "accuracy": row["accuracy"] - 0.01} for row in rows]
+    envelope = {"full_precision": [{"accuracy": 0.88}], "envelope": rows}
+    figure = draw_frontier.draw([{"plans": rows}, {"plans": worse}], envelope, rows[:1], rows[:1])
+    (axes,) = figure.axes
+    assert len(axes.collections) == 1
+    legend = axes.get_legend()
+    assert legend is not None
+    assert "maqee: plans of one search a seed (2 seeds), no training" in [
+        text.get_text() for text in legend.get_texts()
+    ]

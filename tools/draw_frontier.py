@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from maqee.io import read_json, write_text
@@ -24,7 +25,7 @@ WIDEST = 7.0  # per cent of the BOPs of full precision
 def main(path: Path) -> None:
     """Write the picture."""
     with style():
-        figure = draw(read("frontier"), read("envelope"), trained("seed"), trained("uniform-seed"))
+        figure = draw(frontiers(), read("envelope"), trained("seed"), trained("uniform-seed"))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue().decode(), flags=re.DOTALL)
@@ -36,15 +37,23 @@ def read(name: str) -> dict[str, Any]:
     return read_json(RESULTS / f"cifar100-vit-tiny-{name}.json")
 
 
+def frontiers() -> list[dict[str, Any]]:
+    """The plans of one search, for every seed that was run."""
+    return [read_json(path) for path in sorted(RESULTS.glob("cifar100-vit-tiny-frontier*.json"))]
+
+
 def trained(kind: str) -> list[dict[str, Any]]:
     """The plan after recovery, of every seed."""
     return [read(f"recovered-{kind}{seed}")["plan"] for seed in SEEDS]
 
 
 def draw(
-    frontier: dict[str, Any], envelope: dict[str, Any], recovered: list[dict[str, Any]], uniform: list[dict[str, Any]]
+    searched: list[dict[str, Any]],
+    envelope: dict[str, Any],
+    recovered: list[dict[str, Any]],
+    uniform: list[dict[str, Any]],
 ) -> Figure:
-    """Accuracy against expected BOPs: plans of one search, the best of uniform bits, and both after recovery."""
+    """Accuracy against expected BOPs: plans of a search a seed, the best of uniform bits, and both after recovery."""
     figure = Figure(figsize=(7.2, 4.2))
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
     axes = figure.add_subplot()
@@ -52,9 +61,15 @@ def draw(
     axes.axhline(full, color=QUIET, lw=1, ls="--", label=f"full precision, full depth: {full:.2%}")
     best = [point(row) for row in envelope["envelope"]]
     axes.step(*zip(*best, strict=True), where="post", color=QUIET, lw=1.6, label="best uniform bits, one threshold")
-    plans = sorted(point(row) for row in frontier["plans"])
-    axes.plot(*zip(*plans, strict=True), "o", color=BLUE, ms=6, label="maqee: plans of one search, no training")
-    axes.plot(*zip(*undominated(plans), strict=True), color=BLUE, lw=1.8)
+    plans = [sorted(point(row) for row in frontier["plans"]) for frontier in searched]
+    words = "one search" if len(plans) == 1 else f"one search a seed ({len(plans)} seeds)"
+    for index, points in enumerate(plans):
+        label = f"maqee: plans of {words}, no training" if index == 0 else None
+        axes.plot(*zip(*points, strict=True), "o", color=BLUE, ms=6 if len(plans) == 1 else 4, label=label)
+    costs, low, middle, high = band([undominated(points) for points in plans])
+    if len(plans) > 1:
+        axes.fill_between(costs, low, high, color=BLUE, alpha=0.2, lw=0)
+    axes.plot(costs, middle, color=BLUE, lw=1.8)
     axes.plot(
         *zip(*map(point, uniform), strict=True), "s", color=GREEN, ms=6,
         label=f"uniform W4A4, thresholds chosen, 1,200 steps of training ({len(uniform)} seeds)",
@@ -79,6 +94,14 @@ def undominated(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [
         (cost, good) for index, (cost, good) in enumerate(points) if all(good > other for _, other in points[:index])
     ]
+
+
+def band(curves: list[list[tuple[float, float]]]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Costs that all curves cover, with the lowest, mean and highest accuracy there; straight between points."""
+    first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    costs = sorted({first, last, *(cost for curve in curves for cost, _ in curve if first < cost < last)})
+    rows = np.array([np.interp(costs, *zip(*curve, strict=True)) for curve in curves])  # (seeds, costs)
+    return costs, rows.min(axis=0).tolist(), rows.mean(axis=0).tolist(), rows.max(axis=0).tolist()
 
 
 def point(row: dict[str, Any]) -> tuple[float, float]:

@@ -183,7 +183,9 @@ def _open(model: str | Path, method: str, settings: QuantSettings) -> tuple[Read
     fitted = quantize(network, torch.randn(2, config.channels, *config.image_size), method, settings)
     fitted.settle()
     assert isinstance(fitted.model, EarlyExitModel)
-    return ReadyModel(fitted.model, Policy.never(fitted.model.num_exits)), MEAN_EXIT
+    return ReadyModel(
+        fitted.model, Policy.same(1.0, fitted.model.num_exits)
+    ), MEAN_EXIT  # all open: no road is left out
 
 
 def _runners(
