@@ -100,7 +100,7 @@ def band(curves: list[list[tuple[float, float]]]) -> tuple[list[float], list[flo
     """Costs that all curves cover, with the lowest, mean and highest accuracy there; straight between points."""
     first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     costs = sorted({first, last, *(cost for curve in curves for cost, _ in curve if first < cost < last)})
-    rows = np.array([np.interp(costs, *zip(*curve, strict=True)) for curve in curves])  # (seeds, costs)
+    rows = np.array([np.interp(costs, *np.array(curve).T) for curve in curves])  # (seeds, costs)
     return costs, rows.min(axis=0).tolist(), rows.mean(axis=0).tolist(), rows.max(axis=0).tolist()
 
 

@@ -183,9 +183,8 @@ def _open(model: str | Path, method: str, settings: QuantSettings) -> tuple[Read
     fitted = quantize(network, torch.randn(2, config.channels, *config.image_size), method, settings)
     fitted.settle()
     assert isinstance(fitted.model, EarlyExitModel)
-    return ReadyModel(
-        fitted.model, Policy.same(1.0, fitted.model.num_exits)
-    ), MEAN_EXIT  # all open: no road is left out
+    policy = Policy.same(1.0, fitted.model.num_exits)  # all open, so that no road is left out
+    return ReadyModel(fitted.model, policy), MEAN_EXIT
 
 
 def _runners(

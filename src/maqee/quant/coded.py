@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, straight_through
+from maqee.quant.sums import is_short
 
 KINDS: dict[str, type[UniformGrid] | type[LogSqrt2Grid] | type[TwinGrid]] = {
     "uniform": UniformGrid,
@@ -28,6 +29,7 @@ class GridModule(nn.Module):
     """
 
     scale: Tensor
+    _short: bool | None = None
 
     def __init__(self, grid: Grid) -> None:
         super().__init__()
@@ -51,9 +53,21 @@ class GridModule(nn.Module):
         """Width of a code."""
         return int(self.settings["bits"])
 
+    @property
+    def short(self) -> bool:
+        """Whether codes, less their zero points, are short enough for a GPU's tensor cores; found out once."""
+        if self._short is None:
+            grid = self.grid
+            self._short = not isinstance(grid, UniformGrid) or is_short(grid.zero, grid.top)
+        return self._short
+
     def forward(self, x: Tensor) -> Tensor:
         """Round to the grid, with straight-through gradients."""
         return straight_through(self.grid, x)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self._short = None
+        super()._load_from_state_dict(*args, **options)
 
 
 class WeightState(nn.Module):
@@ -75,6 +89,7 @@ class WeightState(nn.Module):
     zero: Tensor
     group: Tensor | None
     bias: Tensor | None
+    _short: bool | None = None
 
     def __init__(
         self, bits: int, codes: Tensor, scale: Tensor, zero: Tensor, group: Tensor | None, bias: Tensor | None
@@ -108,6 +123,13 @@ class WeightState(nn.Module):
             return self.stored
         both = torch.cat([self.stored & 15, self.stored >> HALF_BYTE])
         return both[: math.prod(self.shape)].view(self.shape)
+
+    @property
+    def short(self) -> bool:
+        """Whether codes, less their zero points, are short enough for a GPU's tensor cores; found out once."""
+        if self._short is None:
+            self._short = is_short(self.zero, 2**self.bits - 1)
+        return self._short
 
     def grid(self) -> UniformGrid:
         """The grid of every weight: scales spread over the columns."""

@@ -14,7 +14,7 @@ from maqee.models.layers import TokenDepthwise, as_picture
 from maqee.quant.coded import FittedWidth, GridModule, WeightState
 from maqee.quant.grids import Grid
 from maqee.quant.learner import LearningGrid
-from maqee.quant.sums import EXECUTED, SIMULATED
+from maqee.quant.sums import EXECUTED, SIMULATED, tensor_cores
 from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
 
 
@@ -184,7 +184,8 @@ class QuantLayer(nn.Module):
         state = self.state()
         if self.input is None or state is None or not made_from_codes(self.executing, self.input):
             return self.from_values(x, *rest)
-        with torch.no_grad():
+        short = x.is_cuda and self.input.short and state.short
+        with torch.no_grad(), tensor_cores(short):
             y = self._from_codes(x, self.input.grid, state, *rest)
         return with_gradient(y, lambda: self.from_values(x, *rest), x)
 

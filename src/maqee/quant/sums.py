@@ -6,7 +6,8 @@ ways give the same sums, to the bit, except where a sum of wide codes (8 by 8 bi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 
 INT32_LARGEST = 2**31 - 1
+SHORT = 2**11  # whole numbers up to here are exact in TF32, the float32 of a GPU's tensor cores
 
 
 class Sums(NamedTuple):
@@ -31,6 +33,28 @@ class Sums(NamedTuple):
     word: str
     matmul: Callable[[Tensor, Tensor, str], Tensor]
     convolve: Callable[[Tensor, Tensor, nn.Conv2d, str], Tensor]
+
+
+def is_short(zero: Tensor, top: int) -> bool:
+    """Whether codes 0 .. top, less their zero points, are whole numbers up to 2^11. A GPU is waited for."""
+    low, high = zero.aminmax()
+    return bool(low >= top - SHORT) and bool(high <= SHORT)
+
+
+def tensor_cores(allowed: bool) -> AbstractContextManager[None]:
+    """Let products of short whole numbers run on a GPU's tensor cores, which are faster and add up just as exactly."""
+    return _in_tf32() if allowed else nullcontext()
+
+
+@contextmanager
+def _in_tf32() -> Iterator[None]:
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
 
 
 def check_accumulator(left: int, right: int, length: int, name: str) -> int:

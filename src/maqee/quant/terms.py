@@ -9,6 +9,8 @@ products of integers first, then one multiplication by the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -38,6 +40,8 @@ def is_quick(grid: Grid) -> bool:
 
 def operand_terms(grid: Grid, x: Tensor) -> list[Term]:
     """Round numbers to a grid and write them as terms."""
+    if x.is_cuda and _has_kernel(grid, x):
+        return terms_in_one_pass(grid, x)
     codes = grid.codes(x)
     if isinstance(grid, UniformGrid):
         return [Term(codes - grid.zero, grid.scale)]
@@ -46,18 +50,50 @@ def operand_terms(grid: Grid, x: Tensor) -> list[Term]:
         low = torch.where(fine, -codes if grid.signed else codes, 0.0)
         return [Term(low, grid.fine), Term(torch.where(fine, 0.0, codes - grid.levels), grid.coarse)]
     terms, even = [], codes % 2 == 0
-    for first in range(0, grid.none, 2 * SHIFTS):  # exponents first .. first + 15; the code of 0 is in no term
-        here = codes < min(first + 2 * SHIFTS, grid.none)
+    for first, last, step in _parts(grid):
+        here = codes <= last
         if first:
             here &= codes >= first
         if first and not is_quick(grid) and not here.any():  # wide grids reach far below what occurs
             continue
         shift = torch.ceil((codes - first if first else codes) / 2)
         integers = torch.exp2(SHIFTS - shift)
-        step = grid.scale * 2.0 ** -(SHIFTS + first // 2)
         for these, factor in ((here & even, 1.0), (here & ~even, SQRT2)):
             terms.append(Term(torch.where(these, integers, 0.0), step * factor))
     return terms
+
+
+def terms_in_one_pass(grid: Grid, x: Tensor) -> list[Term]:
+    """The same by Triton, of float32 numbers on a uniform or logarithmic grid."""
+    from maqee.quant.gpu_rounding import even_and_odd_powers, uniform_offsets  # not above: few have Triton
+
+    if isinstance(grid, UniformGrid):
+        return [Term(uniform_offsets(x, grid.scale, grid.zero, grid.top), grid.scale)]
+    assert isinstance(grid, LogSqrt2Grid)
+    terms = []
+    for first, last, step in _parts(grid):
+        powers = even_and_odd_powers(x, grid.scale, first, last, SHIFTS)
+        terms += [Term(power, step * factor) for power, factor in zip(powers, (1.0, SQRT2), strict=True)]
+    return terms
+
+
+def _has_kernel(grid: Grid, x: Tensor) -> bool:
+    if isinstance(grid, TwinGrid) or not is_quick(grid) or x.dtype != torch.float32 or grid.scale.dtype != x.dtype:
+        return False
+    return _triton_is_there()
+
+
+@cache
+def _triton_is_there() -> bool:
+    return find_spec("triton") is not None
+
+
+def _parts(grid: LogSqrt2Grid) -> list[tuple[int, int, Tensor]]:
+    """Sixteen exponents at a time: the first and last of them, and the step of even ones. The code of 0 is in none."""
+    return [
+        (first, min(first + 2 * SHIFTS, grid.none) - 1, grid.scale * 2.0 ** -(SHIFTS + first // 2))
+        for first in range(0, grid.none, 2 * SHIFTS)
+    ]
 
 
 def weight_terms(codes: Tensor, scale: Tensor, zero: Tensor, group: Tensor | None) -> list[Term]:

@@ -95,8 +95,19 @@ constants |= dict(RESTS=True, COMPILED=True)
 constants |= dict(BLOCK_M=64, BLOCK_N=64, BLOCK_D=64)
 assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, types, constants, 4)
 """
+# Divisions must be PyTorch's, and nothing may be joined that rounds by itself.
+SIMULATED = """
+from maqee.quant.gpu_rounding import _powers, _uniform
+
+types = {name: "i32" for name in ("first", "last", "shifts", "count")} | {"top": "fp32"}
+for kernel in (_uniform, _powers):
+    found = ptx(kernel, types, dict(BLOCK=1024), 4)
+    assert "div.rn.f32" in found
+    assert "div.full" not in found
+"""
 
 
 @pytest.mark.process
 def test_compile_to_products_in_tensor_cores(device: object, tmp_path: Path) -> None:
-    run_python(f"{HEADER}os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n{LINEAR}{HALVES}{ROWS}{HEADS}{ATTENTION}")
+    cache = f"os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n"
+    run_python("".join((HEADER, cache, LINEAR, HALVES, ROWS, HEADS, ATTENTION, SIMULATED)))
