@@ -79,6 +79,8 @@ def test_what_is_short() -> None:
     assert not is_short(torch.tensor([0.0, SHORT + 1]), 15)
     assert is_short(torch.tensor([15.0 - SHORT]), 15)
     assert not is_short(torch.tensor([14.0 - SHORT]), 15)
+    assert not is_short(torch.tensor(7.5), 15)
+    assert is_short(torch.tensor([[7, 8]], dtype=torch.int32), 15)
     grid = GridModule(uniform(4, 1e-4, -5000.0))  # a narrow range far from zero
     found = [grid.short]
     grid.load_state_dict({"scale": torch.tensor(0.1), "zero": torch.tensor(8.0)})

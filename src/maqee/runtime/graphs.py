@@ -11,7 +11,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -71,6 +71,13 @@ class RecordedGraph(NamedTuple):
     replay: Replay
 
 
+class Reader(Protocol):
+    """Whoever reads what a recorded road put out, and may not have done so yet."""
+
+    def keep_outputs(self, segment: GraphedSegment) -> None:
+        """Copy what is still needed: the road is about to write over it."""
+
+
 class GraphedSegment:
     """A segment that is recorded once for each size and then replayed. Its tokens stand until it runs again.
 
@@ -80,10 +87,14 @@ class GraphedSegment:
     Args:
         segment: what to record.
         record: how; it runs a function and returns a way to run it again on the same memory.
+
+    Attributes:
+        readers: who is told before tokens are written over; nobody is kept alive by it.
     """
 
     def __init__(self, segment: RunSegment, record: Record) -> None:
         self.segment, self.record = segment, record
+        self.readers: weakref.WeakSet[Reader] = weakref.WeakSet()
         self.recorded: dict[int, RecordedGraph] = {}
         self._lent: TwoBatches | None = None
         self._in_place: dict[int, RecordedGraph] = {}  # of the batches in lent memory, by their first row
@@ -92,9 +103,11 @@ class GraphedSegment:
     def __call__(self, x: Tensor, kept: Kept) -> SegmentOutput:
         """The same as the segment itself."""
         count = x.shape[0]
+        for reader in self.readers:
+            reader.keep_outputs(self)
         outputs = self._replay_in_place(x, kept) or self._replay_copied(x, kept)
         # Tokens are read before this road runs again: by the next roads of a run, or by a stream, which copies them
-        # where it must. Answers are handed to the caller, so they get memory of their own.
+        # when it is told. Answers are handed to the caller, so they get memory of their own.
         return SegmentOutput(
             outputs.x[:count],
             {block: tokens[:count] for block, tokens in outputs.kept.items()},

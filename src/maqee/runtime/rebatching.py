@@ -44,8 +44,8 @@ class Launched(NamedTuple):
 class Rebatcher:
     """Runs a model road by road under a policy: `add` images, then `launch` and `settle` in turn, then `hand_out`.
 
-    It knows nothing of the model but its roads (`model.roads`), so that it serves every engine. What a road puts out is
-    read until the same road is launched again, so that roads may use their memory again and again.
+    It knows nothing of the model but its roads (`model.roads`), so that it serves every engine. Recorded roads use
+    their memory again and again: whoever runs one, this stream or another, what is not read yet is copied first.
 
     Args:
         model: the network.
@@ -66,6 +66,9 @@ class Rebatcher:
         behind = [road.segment for road in self.roads[1:]]
         self.queues = [TokenQueue(batch, _memory_of(segment)) for segment in behind]  # in front of road 1, 2, ...
         self.launched: deque[Launched] = deque()  # not settled yet, the oldest first
+        for road in self.roads:
+            if isinstance(road.segment, GraphedSegment):
+                road.segment.readers.add(self)
 
     @property
     def count(self) -> int:
@@ -97,7 +100,6 @@ class Rebatcher:
             return False
         group = self._begin(step.size) if step.road == 0 else self.queues[step.road - 1].take(step.size)
         with torch.inference_mode():
-            self._keep_outputs(step.road)
             index, segment = self.roads[step.road]
             x, new, output, confidence = segment(group.x, group.kept)
             kept = group.kept
@@ -142,12 +144,13 @@ class Rebatcher:
         self.arrived_count -= count
         return Group(self.inside.begin(count), torch.cat(parts) if len(parts) > 1 else parts[0], {})
 
-    def _keep_outputs(self, road: int) -> None:
-        """Copy the tokens that this road put out and nobody has fetched yet: it is about to write over them."""
-        for place, one in enumerate(self.launched):
-            if one.road == road:
-                kept = {block: tokens.clone() for block, tokens in one.group.kept.items()}
-                self.launched[place] = one._replace(group=Group(one.group.numbers, one.group.x.clone(), kept))
+    def keep_outputs(self, segment: GraphedSegment) -> None:
+        """Copy the tokens that a road has put out and nobody has fetched yet: it is about to write over them."""
+        with torch.inference_mode():
+            for place, one in enumerate(self.launched):
+                if self.roads[one.road].segment is segment:
+                    kept = {block: tokens.clone() for block, tokens in one.group.kept.items()}
+                    self.launched[place] = one._replace(group=Group(one.group.numbers, one.group.x.clone(), kept))
 
 
 def _memory_of(segment: RunSegment) -> GetMemory:
