@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from maqee.folder_lock import hold_folder
 from maqee.io import write_json, write_text
@@ -20,7 +23,7 @@ def do_work(work: Work, place: Place) -> bool:
     from maqee.tables.tested import record_test
 
     folder, began = place.root / work.folder, time.monotonic()
-    with hold_folder(folder):
+    with hold_folder(folder), each_said_once():
         if work.finished(place.root):
             return False
         try:
@@ -36,3 +39,28 @@ def do_work(work: Work, place: Place) -> bool:
         (folder / ERROR).unlink(missing_ok=True)
         write_json(folder / TIMES, {"seconds": round(time.monotonic() - began, 3)})
     return True
+
+
+class _Once(logging.Filter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        new = record.getMessage() not in self.said
+        self.said.add(record.getMessage())
+        return new
+
+
+_ONCE = _Once()
+
+
+@contextmanager
+def each_said_once() -> Iterator[None]:
+    """Let a process remark on classes once: all runs of a table have the same data, and mostly the same model."""
+    remarks = logging.getLogger("maqee.data.classes")
+    remarks.addFilter(_ONCE)
+    try:
+        yield
+    finally:
+        remarks.removeFilter(_ONCE)
