@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from maqee.quant import quantize
 from maqee.quant.coded import GridModule, WeightState
 from maqee.quant.grids import Grid, LogSqrt2Grid, UniformGrid
 from maqee.quant.sums import SHORT, is_short, tensor_cores
 from maqee.quant.terms import operand_terms, terms_in_one_pass
+from tests.runtime.makers import small_model
 
 pytest.importorskip("triton", reason="Triton is not installed on this machine")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -110,3 +112,16 @@ def test_short_products_are_exact_on_a_gpu(gpu: torch.device) -> None:
         with tensor_cores(True):
             found = left.float().to(gpu) @ right.float().to(gpu)
         assert torch.equal(found.cpu().long(), left @ right)
+
+
+def test_a_network_on_a_gpu_gives_what_pytorch_alone_gives(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(16, 1, 16, 16, device=gpu)
+    quantized = quantize(small_model().to(gpu), images, "rtn")
+    with torch.inference_mode():
+        found = quantized.model(images)
+        monkeypatch.setattr("maqee.quant.terms._has_kernel", lambda grid, x: False)
+        monkeypatch.setattr("maqee.quant.layer.all_short", lambda *operands: False)
+        monkeypatch.setattr("maqee.quant.attend.all_short", lambda *operands: False)
+        expected = quantized.model(images)
+    assert torch.equal(found, expected)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.quant.coded import GridModule
-from maqee.quant.layer import made_from_codes, with_gradient
+from maqee.quant.layer import all_short, made_from_codes, with_gradient
 from maqee.quant.sums import EXECUTED, SIMULATED, tensor_cores
 from maqee.quant.terms import multiply_terms, operand_terms
 
@@ -113,8 +113,7 @@ class QuantAttend(nn.Module):
         if not both or not made_from_codes(self.executing, grids[left], grids[right]):
             return from_values()
         name, sums = f"{self.name} {left} x {right}", EXECUTED if self.executing else SIMULATED
-        short = one.is_cuda and grids[left].short and grids[right].short
-        with torch.no_grad(), tensor_cores(short):
+        with torch.no_grad(), tensor_cores(all_short(one, grids[left], grids[right])):
             terms = operand_terms(grids[left].grid, one), operand_terms(grids[right].grid, other)
             y = multiply_terms(*terms, lambda a, b: sums.matmul(a, b, name))
         return with_gradient(y, from_values, one, other)

@@ -184,8 +184,7 @@ class QuantLayer(nn.Module):
         state = self.state()
         if self.input is None or state is None or not made_from_codes(self.executing, self.input):
             return self.from_values(x, *rest)
-        short = x.is_cuda and self.input.short and state.short
-        with torch.no_grad(), tensor_cores(short):
+        with torch.no_grad(), tensor_cores(all_short(x, self.input, state)):
             y = self._from_codes(x, self.input.grid, state, *rest)
         return with_gradient(y, lambda: self.from_values(x, *rest), x)
 
@@ -235,6 +234,11 @@ class QuantLayer(nn.Module):
 def made_from_codes(executing: bool, *inputs: GridModule) -> bool:
     """Whether a product is made from codes: always when executed; when simulated, if that is quick enough."""
     return executing or all(is_quick(module.grid) for module in inputs)
+
+
+def all_short(x: Tensor, *operands: GridModule | WeightState) -> bool:
+    """Whether a product may run on a GPU's tensor cores. Settings cannot be changed within what torch.compile makes."""
+    return x.is_cuda and not torch.compiler.is_compiling() and all(operand.short for operand in operands)
 
 
 def with_gradient(y: Tensor, from_values: Callable[[], Tensor], *inputs: Tensor) -> Tensor:

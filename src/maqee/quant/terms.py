@@ -40,7 +40,7 @@ def is_quick(grid: Grid) -> bool:
 
 def operand_terms(grid: Grid, x: Tensor) -> list[Term]:
     """Round numbers to a grid and write them as terms."""
-    if x.is_cuda and _has_kernel(grid, x):
+    if x.is_cuda and not torch.compiler.is_compiling() and _has_kernel(grid, x):  # a compiler joins passes by itself
         return terms_in_one_pass(grid, x)
     codes = grid.codes(x)
     if isinstance(grid, UniformGrid):
