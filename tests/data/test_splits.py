@@ -58,6 +58,24 @@ def test_hold_out_does_not_empty_a_small_class() -> None:
     assert torch.bincount(held.targets).tolist() == [100, 100, 6]
 
 
+def test_hold_out_of_fewer_images_than_classes_takes_any_of_them() -> None:
+    names = tuple(map(str, range(100)))
+    source = ImageSet("any", ArrayImages(torch.zeros(100, 1, 1, 1, dtype=torch.uint8)), torch.arange(100), names)
+    kept, held = hold_out(source, 20, 0, "kept", "held")
+    assert held.targets.max() > 50  # not the first twenty classes
+    assert sorted([*kept.targets.tolist(), *held.targets.tolist()]) == list(range(100))
+
+
+def test_samples_of_imagenet_are_for_training_too_if_some_are_held_out(tmp_path: Path) -> None:
+    makers.write_labelled_tar(tmp_path / "imagenet_samples_9.tar", makers.random_pixels(9))
+    makers.write_labelled_tar(tmp_path / "imagenet_val_6.tar", makers.random_pixels(6))
+    assert open_data("imagenet-tar", tmp_path).train is None
+    splits = open_data("imagenet-tar", tmp_path, holdout=3)
+    assert splits.calibration.targets.tolist() == [0, 1, 2]
+    assert sorted(splits.training().targets.tolist()) == [0, 0, 1, 1, 2, 2]
+    assert len(splits.test) == 6
+
+
 @given(given_set=labelled_sets(), seed=st.integers(0, 2**32))
 def test_hold_out_depends_on_the_seed_alone(given_set: tuple[ImageSet, int], seed: int) -> None:
     source, count = given_set

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maqee.data import open_data
 from maqee.errors import MaqeeError
 from maqee.models import load_backbone, save_backbone
 from maqee.runs import DataSource, data_of, read_recipe
 from maqee.training.exits_recipe import FEWEST_EPOCHS, MOST_EPOCHS, exits_recipe, train_exits, usual_batch, usual_epochs
+from maqee.training.start import load_start
 
 
 @given(st.integers(1, 10**7))
@@ -47,6 +49,16 @@ def test_heads_or_everything(digits: Path) -> None:
     assert heads.stages[0].batch_size == usual_batch(1077)
     assert exits_recipe(digits, "digits", scheme="mlp").stages[0].kind == "classifier-wise"
     assert Path(heads.model.source).is_absolute()
+
+
+def test_pixels_as_the_user_says(digits: Path) -> None:
+    as_stored = exits_recipe(digits, "digits", pixels={"resize": None, "mean": None})
+    assert as_stored.digest() == exits_recipe(digits, "digits").digest()
+    told = exits_recipe(digits, "digits", pixels={"resize": 20, "mean": (0.5,), "exif": None})
+    assert told.digest() != as_stored.digest()
+    backbone, _ = load_start(told.model, open_data("digits"), 0)
+    assert (backbone.preprocessing.resize, backbone.preprocessing.mean) == (20, (0.5,))
+    assert backbone.preprocessing.std == load_backbone(digits).preprocessing.std
 
 
 def test_what_cannot_have_exits(digits: Path, tmp_path: Path) -> None:

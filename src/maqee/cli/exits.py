@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from maqee.cli.options import DATA, MODEL, OUTPUT, DataRoot, Device, Json, Seed
+from maqee.cli.options import (
+    DATA,
+    MODEL,
+    OUTPUT,
+    DataRoot,
+    Device,
+    Exif,
+    Json,
+    Mean,
+    Resample,
+    Resize,
+    Seed,
+    Std,
+    parse_numbers,
+)
 from maqee.cli.train import print_summary
 
 TRAINING = "Training"
@@ -57,6 +71,11 @@ def exits(
         int | None,
         typer.Option(help="Images of a training step; up to 256 when left out.", min=1, rich_help_panel=TRAINING),
     ] = None,
+    resize: Resize = None,
+    mean: Mean = None,
+    std: Std = None,
+    resample: Resample = None,
+    exif: Exif = None,
     seed: Seed = None,
     device: Device = None,
     out: Annotated[
@@ -81,6 +100,13 @@ def exits(
         epochs=epochs,
         batch_size=batch,
         holdout=holdout,
+        pixels={
+            "resize": resize,
+            "mean": parse_numbers(mean, "--mean"),
+            "std": parse_numbers(std, "--std"),
+            "resample": resample,
+            "exif": exif,
+        },
         seed=seed or 0,
         device=device,
     )

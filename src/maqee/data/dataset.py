@@ -118,10 +118,15 @@ def hold_out(source: ImageSet, count: int, seed: int, kept: str, held: str) -> t
 
 
 def _quotas(sizes: dict[int, int], count: int) -> dict[int, int]:
-    """`count` shared out in proportion to `sizes`, by largest remainder; a class is emptied only if it must be."""
+    """`count` shared out in proportion to `sizes`, by largest remainder; a class is emptied only if it must be.
+
+    Of equal remainders the lower label goes first; where there are not enough for all classes, whoever comes first in
+    `sizes`, lest only the first classes be seen.
+    """
     total = sum(sizes.values())
     quotas = {label: count * size // total for label, size in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda label: (-(count * sizes[label] % total), label))
+    place = {label: number for number, label in enumerate(sizes if not any(quotas.values()) else sorted(sizes))}
+    by_remainder = sorted(sizes, key=lambda label: (-(count * sizes[label] % total), place[label]))
     for keep in (1, 0):
         for label in by_remainder:
             if sum(quotas.values()) < count and quotas[label] + keep < sizes[label]:

@@ -7,6 +7,7 @@ more than 60 times though, and many images at least three times.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from maqee.training.recipe import (
     DataSection,
     ExitSection,
     ModelSection,
+    PixelSection,
     Recipe,
     StageSection,
 )
@@ -47,6 +49,7 @@ def exits_recipe(
     epochs: float | None = None,
     batch_size: int | None = None,
     holdout: int | None = None,
+    pixels: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str | None = None,
 ) -> Recipe:
@@ -63,6 +66,7 @@ def exits_recipe(
         epochs: how often every image is seen; left out, as many as make about 1,500 steps.
         batch_size: images of a step; left out, up to 256.
         holdout: how many training images are kept for calibration; the data set's own custom when left out.
+        pixels: mean, std, resample, resize and exif of the preprocessing, where the model's own are to be replaced.
         seed: random seed.
         device: decides the precision: bfloat16 on a GPU, single precision elsewhere.
     """
@@ -74,12 +78,13 @@ def exits_recipe(
     _check_trained(backbone, images, model)
     kind = images.kind.name
     chosen = scheme or SCHEMES[kind]
+    said = {name: value for name, value in (pixels or {}).items() if value is not None}
     size = batch_size or usual_batch(len(images))
     return Recipe(
         name=f"{short_name(model).replace('/', '-')}-exits",
         seed=seed,
         task=TASKS[kind],
-        model=ModelSection(source=_absolute(model)),
+        model=ModelSection(source=_absolute(model), pixels=PixelSection(**said) if said else None),
         data=DataSection(
             name=data, path=None if data_root is None else str(Path(data_root).resolve()), holdout=holdout
         ),
@@ -99,7 +104,7 @@ def train_exits(
         data: name of the data set it was fine-tuned on, or one with the same classes.
         out: the run folder; runs/NAME when left out.
         device: the GPU if there is one.
-        settings: of `exits_recipe`: data_root, train, scheme, positions, epochs, batch_size, holdout, seed.
+        settings: of `exits_recipe`: data_root, train, scheme, positions, epochs, batch_size, holdout, pixels, seed.
     """
     return train_recipe(exits_recipe(model, data, device=device, **settings), out=out, device=device)
 

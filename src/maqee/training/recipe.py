@@ -15,11 +15,21 @@ from maqee.training.stages import stages
 from maqee.validation import explain
 from maqee.yaml_files import read_yaml, split_assignment
 
-_ADDED_LATER = (("model", "detection_tokens"), ("exits", "final"))
+_ADDED_LATER = (("model", "detection_tokens"), ("exits", "final"), ("model", "pixels"))
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PixelSection(_Section):
+    """How pictures become pixels, where a checkpoint does not say or says it wrong; see maqee.models.Preprocessing."""
+
+    mean: tuple[float, ...] | None = Field(default=None, description="of each channel, or one for all")
+    std: tuple[float, ...] | None = Field(default=None, description="of each channel, or one for all")
+    resample: str | None = Field(default=None, description="nearest, box, bilinear, hamming, bicubic or lanczos")
+    resize: int | None = Field(default=None, ge=1, description="short side before the crop")
+    exif: bool | None = Field(default=None, description="turn pictures as their EXIF data says")
 
 
 class ModelSection(_Section):
@@ -31,6 +41,7 @@ class ModelSection(_Section):
     )
     detection_tokens: int | None = Field(default=None, ge=1, description="make a detector of it with so many tokens")
     fold_layer_scale: bool = Field(default=False, description="fold DINOv2's LayerScale into the layers before it")
+    pixels: PixelSection | None = None
 
 
 class DataSection(_Section):

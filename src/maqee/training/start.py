@@ -13,6 +13,7 @@ from maqee.data.classes import align_splits, same_classes
 from maqee.models import Backbone, load_backbone, presets
 from maqee.models.labels import has_names
 from maqee.models.load import build_backbone
+from maqee.models.preprocessing import override
 from maqee.training.recipe import ModelSection
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ def load_start(model: ModelSection, splits: Splits, seed: int) -> tuple[Backbone
             backbone = _with_new_classifier(backbone, model.source, splits, seed)
     if has_names(data.classes) and not has_names(backbone.classes):
         backbone.classes = data.classes
+    if model.pixels is not None:
+        backbone.preprocessing = override(backbone.preprocessing, **model.pixels.model_dump())
     return backbone, splits
 
 

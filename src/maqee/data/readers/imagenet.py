@@ -1,4 +1,4 @@
-"""ImageNet subsets in tar files with a labels.csv: one for calibration, one for testing."""
+"""ImageNet subsets in tar files with a labels.csv: one for calibration, and training if asked for, one for testing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from maqee.data.dataset import ImageSet, Splits
+from maqee.data.dataset import ImageSet, Splits, hold_out
 from maqee.data.images import FileEntry, FileImages
 from maqee.data.readers.registry import DataOptions, readers
 from maqee.errors import MaqeeError
@@ -18,13 +18,20 @@ from maqee.errors import MaqeeError
 
 @readers.register("imagenet-tar")
 def read_imagenet_tars(options: DataOptions) -> Splits:
-    """A folder with one tar of validation images (*val*.tar) and one to calibrate on (*sample*.tar)."""
+    """A folder with one tar of validation images (*val*.tar) and one to calibrate on (*sample*.tar).
+
+    With `holdout` so many of the samples are for calibration, and exits can be trained on the others.
+    """
     root = options.required_path("the folder with the ImageNet tars")
     found = {kind: sorted(root.glob(f"imagenet*{kind}*.tar")) for kind in ("sample", "val")}
     for kind, paths in found.items():
         if len(paths) != 1:
             raise MaqeeError(f"{root} holds {len(paths)} files imagenet*{kind}*.tar, expected one.")
-    return Splits(None, read_labelled_tar(found["sample"][0]), read_labelled_tar(found["val"][0]))
+    samples, test = (read_labelled_tar(found[kind][0]) for kind in ("sample", "val"))
+    if options.holdout is None:
+        return Splits(None, samples, test)
+    train, calibration = hold_out(samples, options.holdout, options.seed, samples.name, f"{samples.name} calibration")
+    return Splits(train, calibration, test)
 
 
 def read_labelled_tar(path: Path) -> ImageSet:
