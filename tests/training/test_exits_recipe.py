@@ -61,6 +61,14 @@ def test_pixels_as_the_user_says(digits: Path) -> None:
     assert backbone.preprocessing.std == load_backbone(digits).preprocessing.std
 
 
+def test_labels_count_as_much_as_the_user_says(digits: Path) -> None:
+    assert exits_recipe(digits, "digits").stages[0].distillation is None
+    assert exits_recipe(digits, "digits", distillation=1.0).stages[0].distillation == 1.0
+    assert exits_recipe(digits, "digits", train="all").stages[0].distillation == 0.5
+    with pytest.raises(MaqeeError, match="distillation: heads of the scheme 'mlp' learn from labels alone"):
+        exits_recipe(digits, "digits", scheme="mlp", distillation=1.0)
+
+
 def test_what_cannot_have_exits(digits: Path, tmp_path: Path) -> None:
     with pytest.raises(MaqeeError, match="train: 'nothing' is not one of heads, all"):
         exits_recipe(digits, "digits", train="nothing")  # type: ignore[arg-type]

@@ -66,6 +66,17 @@ def test_joint_distillation_pulls_exits_to_the_final_output() -> None:
     assert [pieces[f"loss@{block}"].item() for block in (1, 2, 3)] == pytest.approx(imitation, rel=1e-4)
 
 
+def test_heads_that_learn_from_the_final_output_alone() -> None:
+    network = model()
+    outputs = network.eval().forward_all(IMAGES).outputs
+    imitation = [Classification().distillation(output, outputs[-1], 2.0).mean().item() for output in outputs[:-1]]
+    labels = [torch.nn.functional.cross_entropy(output, LABELS).item() for output in outputs[:-1]]
+    for share in (0.0, 0.25, 1.0):
+        _, pieces = LgvitHeads(network, Classification(), distillation=share).eval()(IMAGES, LABELS, 0)
+        expected = [(1 - share) * hard + share * soft for hard, soft in zip(labels, imitation, strict=True)]
+        assert [pieces[f"loss@{block}"].item() for block in (1, 2, 3)] == pytest.approx(expected, rel=1e-4)
+
+
 def test_heads_do_not_influence_each_other_classifier_wise() -> None:
     network = model("mlp")
     stage = ClassifierWise(network, Classification())

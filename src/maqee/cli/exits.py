@@ -71,6 +71,16 @@ def exits(
         int | None,
         typer.Option(help="Images of a training step; up to 256 when left out.", min=1, rich_help_panel=TRAINING),
     ] = None,
+    distillation: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the model's own output in what heads learn, beside labels; 1 suits few images a class.",
+            show_default="LGViT's own, with --train all 0.5",
+            min=0,
+            max=1,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     resize: Resize = None,
     mean: Mean = None,
     std: Std = None,
@@ -100,6 +110,7 @@ def exits(
         epochs=epochs,
         batch_size=batch,
         holdout=holdout,
+        distillation=distillation,
         pixels={
             "resize": resize,
             "mean": parse_numbers(mean, "--mean"),

@@ -49,6 +49,7 @@ def exits_recipe(
     epochs: float | None = None,
     batch_size: int | None = None,
     holdout: int | None = None,
+    distillation: float | None = None,
     pixels: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str | None = None,
@@ -66,6 +67,8 @@ def exits_recipe(
         epochs: how often every image is seen; left out, as many as make about 1,500 steps.
         batch_size: images of a step; left out, up to 256.
         holdout: how many training images are kept for calibration; the data set's own custom when left out.
+        distillation: share of the final output in what LGViT's heads learn, beside labels; left out, LGViT's own, and
+            0.5 where the backbone is trained too. With 1 labels do not count, which suits few images a class.
         pixels: mean, std, resample, resize and exif of the preprocessing, where the model's own are to be replaced.
         seed: random seed.
         device: decides the precision: bfloat16 on a GPU, single precision elsewhere.
@@ -89,7 +92,7 @@ def exits_recipe(
             name=data, path=None if data_root is None else str(Path(data_root).resolve()), holdout=holdout
         ),
         exits=ExitSection(scheme=chosen, positions=positions),
-        stages=(_stage(train, chosen, len(images), size, epochs),),
+        stages=(_stage(train, chosen, len(images), size, epochs, distillation),),
         precision="bf16" if pick_device(device).type == "cuda" else "fp32",
     )
 
@@ -104,7 +107,8 @@ def train_exits(
         data: name of the data set it was fine-tuned on, or one with the same classes.
         out: the run folder; runs/NAME when left out.
         device: the GPU if there is one.
-        settings: of `exits_recipe`: data_root, train, scheme, positions, epochs, batch_size, holdout, pixels, seed.
+        settings: of `exits_recipe`: data_root, train, scheme, positions, epochs, batch_size, holdout,
+            distillation, pixels, seed.
     """
     return train_recipe(exits_recipe(model, data, device=device, **settings), out=out, device=device)
 
@@ -130,7 +134,9 @@ def usual_epochs(images: int, batch_size: int) -> float:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / max(1, images // batch_size), 1)))
 
 
-def _stage(train: Trained, scheme: str, images: int, size: int, epochs: float | None) -> StageSection:
+def _stage(
+    train: Trained, scheme: str, images: int, size: int, epochs: float | None, distillation: float | None
+) -> StageSection:
     length = epochs if epochs is not None else usual_epochs(images, size)
     augment = AugmentSection(flip=True, min_scale=0.6, jitter=0.2)
     if train == "all":
@@ -142,11 +148,21 @@ def _stage(train: Trained, scheme: str, images: int, size: int, epochs: float | 
             head_lr=1e-3,
             layer_decay=0.75,
             warmup=length / 20,
-            distillation=0.5,
+            distillation=0.5 if distillation is None else distillation,
             augment=augment,
         )
     heads = "lgvit-heads" if scheme.startswith("lgvit") else "classifier-wise"
-    return StageSection(kind=heads, epochs=length, batch_size=size, lr=1e-3, warmup=length / 20, augment=augment)
+    if distillation is not None and heads != "lgvit-heads":
+        raise MaqeeError(f"distillation: heads of the scheme {scheme!r} learn from labels alone: leave it out.")
+    return StageSection(
+        kind=heads,
+        epochs=length,
+        batch_size=size,
+        lr=1e-3,
+        warmup=length / 20,
+        distillation=distillation,
+        augment=augment,
+    )
 
 
 def _check_trained(backbone: Backbone, images: ImageSet, model: str | Path) -> None:

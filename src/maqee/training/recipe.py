@@ -90,7 +90,12 @@ class StageSection(_Section):
     ema: float = Field(default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0 is off")
     drop_path: float = Field(default=0.0, ge=0, lt=1, description="stochastic depth")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    distillation: float = Field(default=0.0, ge=0, le=1, description="stage 'joint': share of imitating the final exit")
+    distillation: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="share of imitating the final exit; left out, none in 'joint' and LGViT's own in 'lgvit-heads'",
+    )
     augment: AugmentSection = AugmentSection()
 
 
@@ -115,6 +120,8 @@ class Recipe(_Section):
         for section, key in _ADDED_LATER:  # so that runs begun before these keys existed can go on
             if values[section][key] is None:
                 del values[section][key]
+        for stage in values["stages"]:
+            stage["distillation"] = stage["distillation"] or 0.0  # which None once was
         return hashlib.sha256(to_json(values).encode()).hexdigest()
 
 

@@ -145,12 +145,21 @@ class Joint(Stage):
 
 @stages.register("lgvit-heads")
 class LgvitHeads(Stage):
-    """LGViT's second stage: the backbone is frozen; heads learn from labels, the final output and features."""
+    """LGViT's second stage: the backbone is frozen; heads learn from labels, the final output and features.
+
+    Args:
+        model: with LGViT's heads.
+        task: what is learnt.
+        distillation: share of imitating the final output, image by image, beside the labels. With 1 labels do not
+            count, which suits few images a class. Left out, it is 0.3 and divided by the number of classes, as LGViT
+            has it.
+    """
 
     trains_backbone = False
 
-    def __init__(self, model: Backbone | EarlyExitModel, task: Task) -> None:
+    def __init__(self, model: Backbone | EarlyExitModel, task: Task, distillation: float | None = None) -> None:
         super().__init__(model, task)
+        self.distillation = distillation
         for kind, head in zip(self.exits.kinds, self.exits.heads, strict=False):  # a head at the end may be another
             if not isinstance(head, LgvitHead):
                 raise MaqeeError(f"The stage 'lgvit-heads' cannot train {kind!r} heads: choose 'classifier-wise'.")
@@ -169,13 +178,18 @@ class LgvitHeads(Stage):
             head = model.heads[index]
             assert isinstance(head, LgvitHead), "the stage 'lgvit-heads' needs LGViT heads"
             output, features[index] = head.with_features(tokens[block])
-            hard = self.task.loss(output, targets).mean()
-            values.append(losses.HARD_SHARE * hard + losses.SOFT_SHARE * losses.soft_target_loss(output, teacher))
+            values.append(self._prediction_loss(output, targets, teacher))
         prediction = torch.stack(values).sum()
         hetero = self._imitate_backbone(features, last_patches)
         homo = self._imitate_each_other(features)
         total = prediction + losses.FEATURE_WEIGHT * (hetero + homo)
         return total, self.named(values) | {"hetero": hetero.detach(), "homo": homo.detach()}
+
+    def _prediction_loss(self, output: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
+        hard, share = self.task.loss(output, targets).mean(), self.distillation
+        if share is None:
+            return losses.HARD_SHARE * hard + losses.SOFT_SHARE * losses.soft_target_loss(output, teacher)
+        return (1 - share) * hard + share * self.task.distillation(output, teacher, losses.TEMPERATURE).mean()
 
     def _imitate_backbone(self, features: dict[int, Tensor], last: Tensor) -> Tensor:
         """First and last head of each kind imitate the last block, where widths and grids agree (not in Swin)."""

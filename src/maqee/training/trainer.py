@@ -123,7 +123,8 @@ def _run_stage(
     if settings.label_smoothing:
         task = task.smoothed(settings.label_smoothing)
     kind = stages[settings.kind]
-    extra: dict[str, Any] = {"distillation": settings.distillation} if settings.kind == "joint" else {}
+    imitates = settings.kind in ("joint", "lgvit-heads") and settings.distillation is not None
+    extra: dict[str, Any] = {"distillation": settings.distillation} if imitates else {}
     options = LoopOptions(
         folder=out,
         digest=recipe.digest(),
