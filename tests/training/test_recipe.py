@@ -51,6 +51,20 @@ def test_digest_changes_with_what_matters_only(recipe: Path) -> None:
     assert read_recipe(recipe, ["stages.0.lr=0.002"]).digest() != digest
 
 
+def test_digest_and_distillation(recipe: Path) -> None:
+    """Left out, it is another loss than 0 for LGViT's heads, and the same one for `joint`."""
+
+    def digest(kind: str, *more: str) -> str:
+        return read_recipe(recipe, [f"stages.0.kind={kind}", *more]).digest()
+
+    shares = [f"stages.0.distillation={share}" for share in (0, 0.5, 1)]
+    left_out = digest("lgvit-heads")
+    assert left_out == "f97ec180f037b567211fe9295972960349dbc06783903248efd3668178efcd30"  # as ever: runs can go on
+    assert len({left_out, *(digest("lgvit-heads", share) for share in shares)}) == 4
+    assert digest("joint") == digest("joint", shares[0])
+    assert len({digest("joint", share) for share in shares}) == 3
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -37,7 +37,7 @@ from maqee.cli.options import (
     TrainedRun,
     parse_integers,
     parse_mean_exits,
-    parse_numbers,
+    parse_pixels,
     split_words,
 )
 from maqee.cli.output import deliver
@@ -255,11 +255,7 @@ def integers(
         data_root=data_root,
         images=images,
         method=method,
-        resize=resize,
-        mean=parse_numbers(mean, "--mean"),
-        std=parse_numbers(std, "--std"),
-        resample=resample,
-        exif=exif,
+        **parse_pixels(resize, mean, std, resample, exif),
     )
     deliver(found, integers_line, json, out)
 

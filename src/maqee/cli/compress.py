@@ -35,7 +35,7 @@ from maqee.cli.options import (
     TargetOn,
     Task,
     TrainedRun,
-    parse_numbers,
+    parse_pixels,
     parse_range,
 )
 from maqee.cli.search_flags import (
@@ -257,13 +257,7 @@ def compress(
         run,
         data=data,
         data_root=data_root,
-        preprocessing={
-            "resize": resize,
-            "mean": parse_numbers(mean, "--mean"),
-            "std": parse_numbers(std, "--std"),
-            "resample": resample,
-            "exif": exif,
-        },
+        preprocessing=parse_pixels(resize, mean, std, resample, exif),
         cost=cost,
         budget=wanted.budget,
         search_options=wanted.search,

@@ -20,7 +20,7 @@ from maqee.cli.options import (
     Resize,
     Seed,
     Std,
-    parse_numbers,
+    parse_pixels,
 )
 from maqee.cli.train import print_summary
 
@@ -111,13 +111,7 @@ def exits(
         batch_size=batch,
         holdout=holdout,
         distillation=distillation,
-        pixels={
-            "resize": resize,
-            "mean": parse_numbers(mean, "--mean"),
-            "std": parse_numbers(std, "--std"),
-            "resample": resample,
-            "exif": exif,
-        },
+        pixels=parse_pixels(resize, mean, std, resample, exif),
         seed=seed or 0,
         device=device,
     )

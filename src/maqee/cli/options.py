@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -241,6 +241,19 @@ def parse_numbers(text: str | None, option: str) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise MaqeeError(f"{option} {text!r} must be numbers with commas between them.") from error
+
+
+def parse_pixels(
+    resize: int | None, mean: str | None, std: str | None, resample: str | None, exif: bool | None
+) -> dict[str, Any]:
+    """How pictures become pixels, by the names of `maqee.models.Preprocessing`; None where an option is left out."""
+    return {
+        "resize": resize,
+        "mean": parse_numbers(mean, "--mean"),
+        "std": parse_numbers(std, "--std"),
+        "resample": resample,
+        "exif": exif,
+    }
 
 
 def parse_range(text: str | None, option: str) -> tuple[int | None, int | None]:

@@ -23,7 +23,7 @@ from maqee.cli.options import (
     Resize,
     Std,
     parse_integers,
-    parse_numbers,
+    parse_pixels,
     split_words,
 )
 from maqee.cli.output import deliver
@@ -81,11 +81,7 @@ def quantize(
         scope=split_words(scope),
         seeds=parse_integers(seed, "--seed"),
         images=images,
-        resize=resize,
-        mean=parse_numbers(mean, "--mean"),
-        std=parse_numbers(std, "--std"),
-        resample=resample,
-        exif=exif,
+        **parse_pixels(resize, mean, std, resample, exif),
         device=device,
         batch_size=batch,
         out=out,

@@ -38,15 +38,6 @@ class TwoBatches(NamedTuple):
     x: Tensor
     kept: dict[int, Tensor]
 
-    @classmethod
-    def like(cls, group: Group, batch: int) -> TwoBatches:
-        """New memory for images like those of a group."""
-
-        def room(example: Tensor) -> Tensor:
-            return example.new_empty((2 * batch, *example.shape[1:]))
-
-        return cls(room(group.x), {block: room(tokens) for block, tokens in group.kept.items()})
-
     def fits(self, group: Group, batch: int) -> bool:
         """Whether images like those of a group can wait here."""
         pairs = [(self.x, group.x), *((self.kept.get(block), tokens) for block, tokens in group.kept.items())]
@@ -69,8 +60,12 @@ class TwoBatches(NamedTuple):
 
 
 def new_memory(queue: TokenQueue, group: Group) -> TwoBatches:
-    """Of its own for a queue."""
-    return TwoBatches.like(group, queue.batch)
+    """Of its own for a queue, where images like those of a group can wait."""
+
+    def room(example: Tensor) -> Tensor:
+        return example.new_empty((2 * queue.batch, *example.shape[1:]))
+
+    return TwoBatches(room(group.x), {block: room(tokens) for block, tokens in group.kept.items()})
 
 
 GetMemory = Callable[["TokenQueue", Group], TwoBatches]
