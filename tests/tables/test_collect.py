@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from maqee.tables.collect import bits_words, mean_and_deviation, row_of
+from maqee.tables.collect import bits_words, joined, mean_and_deviation, row_of
 from maqee.tables.table_file import Row, TableFile
 
 TABLE = TableFile(
@@ -49,3 +49,11 @@ def test_a_seed_that_does_not_reach_the_target() -> None:
 @pytest.mark.parametrize(("seeds", "words"), [((0,), "best W4A4"), ((0, 1), "best W4A4/W5A4")])
 def test_pairs_that_were_best(seeds: tuple[int, ...], words: str) -> None:
     assert bits_words(TABLE.rows["best"], [make_run(seed, 0.8) for seed in seeds]) == words
+
+
+def test_environments_of_several_machines() -> None:
+    one = {"hardware": {"cores": 16, "gpu": "H200"}, "revision": "abc"}
+    other = {"hardware": {"cores": 2}, "revision": "abc"}
+    assert joined([one, one]) == one
+    assert joined([one, other]) == {"hardware": {"cores": "16 / 2", "gpu": "H200"}, "revision": "abc"}
+    assert joined([]) == {}

@@ -18,7 +18,7 @@ _FIGURES = ("accuracy", "mean_exit", "bops")
 def collect_rows(
     table: TableFile, grid: list[Work], root: Path, command: str
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows that have finished runs, and what they have in common.
+    """The rows that have finished runs, and what they have in common, with the environments they were made in.
 
     Args:
         table: what was wanted.
@@ -26,14 +26,35 @@ def collect_rows(
         root: the folder of all runs.
         command: that makes the table; a row's own is the same with --only.
     """
-    rows, facts = [], {}
+    rows: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {}
+    environments: list[dict[str, Any]] = []
     for name in table.rows:
         folders = [root / work.folder for work in row_works(grid, name) if work.finished(root)]
         runs = [read_json(folder / ROW) for folder in folders]
         if runs:
             rows.append(row_of(table, name, runs, f"{command} --only {name}"))
             facts = {key: runs[0][key] for key in ("data", "images", "task", "metric")}
-    return rows, facts
+            environments += [run["environment"] for run in runs]
+    return rows, {**facts, "environment": joined(environments)}
+
+
+def joined(values: list[dict[str, Any]]) -> dict[str, Any]:
+    """Dictionaries as one; what differs between them stands side by side.
+
+    Example:
+        >>> joined([{"gpu": "H200", "versions": {"torch": "2.11"}}, {"versions": {"torch": "2.13"}}])
+        {'gpu': 'H200', 'versions': {'torch': '2.11 / 2.13'}}
+    """
+    found: dict[str, Any] = {}
+    for key in dict.fromkeys(key for value in values for key in value):
+        parts = [value[key] for value in values if key in value]
+        if isinstance(parts[0], dict):
+            found[key] = joined(parts)
+        else:
+            different = list(dict.fromkeys(parts))
+            found[key] = different[0] if len(different) == 1 else " / ".join(map(str, different))
+    return found
 
 
 def mean_and_deviation(values: Sequence[float]) -> dict[str, float | None]:

@@ -28,12 +28,11 @@ class Table:
 
     Attributes:
         name: of the table.
-        facts: data set, number of test images, task and metric.
+        facts: data set, number of test images, task and metric, and versions and hardware that the rows were made with.
         rows: in the order of the file, each with mean and standard deviation over its seeds.
         missing: names of rows without a finished run.
         failures: folders of the work that failed this time, each with the reason.
         computed: folders of the work that was done this time.
-        environment: versions and hardware.
     """
 
     name: str
@@ -42,7 +41,6 @@ class Table:
     missing: tuple[str, ...]
     failures: Mapping[str, str]
     computed: tuple[str, ...]
-    environment: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for equal inputs but for the environment; what happened this time is not in it."""
@@ -51,7 +49,6 @@ class Table:
             **self.facts,
             "rows": [dict(row) for row in self.rows],
             "missing": list(self.missing),
-            "environment": dict(self.environment),
         }
 
 
@@ -92,9 +89,8 @@ def table(
     if ray is not None:
         require_ray()
     root = Path("runs", "tables", file.name) if runs is None else Path(runs)
-    environment = describe_environment()
     data = None if data_root is None else Path(data_root).resolve()
-    place = Place(root.resolve(), data, device, environment["revision"])
+    place = Place(root.resolve(), data, device, describe_environment()["revision"])
     check_writable(place.root)
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
 
@@ -118,7 +114,6 @@ def table(
         missing=tuple(name for name in file.rows if name not in {row["name"] for row in rows}),
         failures={folder: failure.reason for folder, failure in queue.failures.items()},
         computed=tuple(queue.computed),
-        environment=environment,
     )
     if out is not None:
         write_json(Path(out), done.to_json())
