@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from maqee.bench.roads import profile, road_shares, saved_by_closing
 from maqee.report.road_table import road_table
+from maqee.runtime import use_cuda_graphs
 from tests.runtime.makers import ready, segmentation_model, small_model
 
 
@@ -18,6 +20,14 @@ def test_every_road_is_timed() -> None:
     assert all(0 <= head <= road for head, road in zip(times.head_ms, times.road_ms, strict=False))
     assert (times.engine, times.batch) == ("torch", 2)
     assert sum(times.shares) == pytest.approx(1)
+
+
+def test_recorded_roads_on_a_gpu(gpu: torch.device) -> None:
+    model = small_model().to(gpu)
+    use_cuda_graphs(model)
+    times = profile(ready(model), batch=4, repeats=2)
+    assert (len(times.road_ms), len(times.head_ms)) == (3, 2)
+    assert min(times.road_ms) > 0
 
 
 def test_heads_that_read_earlier_blocks() -> None:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from maqee.apq.road_times import RoadTimes
+from maqee.bench.starting import numbers_of
 from maqee.bench.timing import time_together
 from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.exits.segment import Kept
 from maqee.runs import short_name
-from maqee.runtime import ReadyModel, load
+from maqee.runtime import ReadyModel, load, use_cuda_graphs
 
 
 def profile(
@@ -34,10 +35,12 @@ def profile(
 
     Beside them, every road that leads over one closed exit is timed, which tells what closing that exit saves. All
     images of the batch walk all roads, so that every road is timed at the whole batch. Roads take turns, and the median
-    of their times counts, so that what disturbs one disturbs all. Pixels are random: time does not depend on them.
+    of their times counts, so that what disturbs one disturbs all. Pixels are random: time does not depend on them. On a
+    GPU the roads of a model from a folder are recorded as CUDA graphs, which is how many images are best run: else
+    starting kernels takes longer than most of them do.
 
     Args:
-        model: folder of a compressed model or a trained run, or a model that was loaded, with its engine.
+        model: folder of a compressed model or a trained run, or a model that was loaded, with its engine, as it is.
         engine: what runs a model from a folder.
         batch: images at a time.
         device: the GPU if there is one.
@@ -50,6 +53,8 @@ def profile(
     else:
         name = short_name(Path(model))
         ready = load(model, device=str(target), stage=stage, engine=engine)
+        if target.type == "cuda" and numbers_of(ready) != "simulated":
+            use_cuda_graphs(ready.model)
     network = ready.model
     with torch.inference_mode():
         seconds = time_together(_jobs(network, batch, target), target, repeats)
