@@ -85,6 +85,17 @@ def test_figures_are_those_of_the_files(number: int) -> None:
     assert any(near(100 * share, value, 0.1) for value in re.findall(r"[\d.]+", cells[6]))
 
 
+def test_executed_accuracy_and_speed() -> None:
+    """The row of accuracy and speed on a GPU is that of the file."""
+    rows = {row["name"]: row for row in read_json(ROOT / "results" / "throughput" / "vit-small.json")["rows"]}
+    [line] = re.findall(r"^\| accuracy and speed of whole models on a GPU \|.*$", TEXT, flags=re.MULTILINE)
+    both, alone, full = rows["o/small-exec@triton:0.8"], rows["o/vit-small@torch:0.7"], rows["o/vit-small@torch"]
+    for row in (both, alone, full):
+        assert f"{100 * row['accuracy']:.1f} %" in line
+    assert f"{both['ratio']:.2f} times bfloat16" in line
+    assert f"{alone['ratio']:.2f} times |" in line
+
+
 def near(value: float, written: str, step: float) -> bool:
     return abs(value - float(written)) < step
 

@@ -6,10 +6,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from maqee.errors import MaqeeError
-from maqee.report.plan_picture import KINDS, LETTER, LINE, Bar, draw_plans, place_labels, save_plan_picture
+from maqee.report.plan_picture import KINDS, LETTER, LINE, Bar, draw_plans, labels, place_labels, save_plan_picture
 
 
 def result(rows: list[tuple[str, str, float, float]]) -> dict[str, Any]:
@@ -42,6 +43,24 @@ def test_every_row_is_named_and_every_kind_explained() -> None:
     assert [text.get_text() for text in legend.get_texts()] == [words for _, _, words in KINDS.values()]
     only = draw_plans(result([("one", "float", 0.5, 10.0)])).axes[0]
     assert [text.get_text() for text in only.texts] == ["one@torch"]
+
+
+def test_a_line_for_each_model_and_short_names_on_it() -> None:
+    rows = result(
+        [
+            ("one", "float", 0.9, 10.0),
+            ("one", "early exit", 0.8, 20.0),
+            ("two", "low bits", 0.7, 15.0),
+            ("two", "low bits and early exit", 0.6, 30.0),
+            ("two", "low bits and early exit", 0.65, 25.0),
+        ]
+    )
+    for row, stop in zip(rows["rows"], ("", ":0.8", ":full", "", ":0.6"), strict=True):
+        row["name"] += stop
+    assert labels(rows["rows"]) == ["one@torch", "0.8", "two@torch, full depth", "two@torch", "0.6"]
+    lines = [np.asarray(line.get_data()) for line in draw_plans(rows).axes[0].lines if line.get_linestyle() == "-"]
+    assert lines[0].tolist() == [[10.0, 20.0], [90.0, 80.0]]
+    assert lines[1].tolist() == [[15.0, 25.0], [70.0, 65.0]]  # without the plan's own thresholds
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])

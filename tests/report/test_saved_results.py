@@ -67,6 +67,29 @@ def test_benchmarks(path: Path) -> None:
     assert rows is None or all(set(row) == names(rows) for row in result["rows"])
 
 
+def test_throughput() -> None:
+    """Executed figures of real images, and of the paper's rows on random weights."""
+    plans = read_json(RESULTS / "throughput" / "vit-small.json")
+    assert fits(plans, PlanComparison)
+    assert {row["execution"] for row in plans["rows"]} == {"executed"}
+    streams = sorted((RESULTS / "throughput").glob("vit-base-*.json"))
+    assert len(streams) == 2
+    for path in streams:
+        result = read_json(path)
+        assert fits(result, StreamComparison)
+        assert (result["weights"], result["executed"], result["simulated"]) == ("random", True, [])
+        assert "random weights" in bench_tables.stream_table(result)
+
+
+def test_no_result_is_of_uncommitted_sources() -> None:
+    """Tables and executed figures: anyone can have the sources that made them."""
+    for path in [*(RESULTS / "tables").glob("*.json"), *(RESULTS / "throughput").glob("*.json")]:
+        result = read_json(path)
+        for made in [result, *result.get("rows", [])]:
+            revision = made.get("revision") or made.get("environment", {}).get("revision") or ""
+            assert "dirty" not in revision, path
+
+
 @pytest.mark.parametrize("path", sorted((RESULTS / "quantization").glob("*.json")), ids=lambda path: path.stem)
 def test_quantization(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = read_json(path)

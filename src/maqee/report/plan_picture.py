@@ -1,4 +1,4 @@
-"""Accuracy against speed: one point for every row of `maqee bench plans`."""
+"""Accuracy against speed: one point for every row of `maqee bench plans`, one line for every model."""
 
 from __future__ import annotations
 
@@ -60,19 +60,27 @@ def save_plan_picture(result: dict[str, Any], path: Path) -> None:
 
 
 def draw_plans(result: dict[str, Any]) -> Figure:
-    """Points with their names, the spread of their speeds as a line, and how many times the first row that is above."""
+    """Points with their names, the spread of their speeds as a bar, and how many times the first row that is above.
+
+    A line joins what one model does at full depth and with one threshold for all exits, and its points but the first
+    are named by that threshold. Where a plan's own thresholds lead lies beside the line.
+    """
     from matplotlib.figure import Figure
 
     rows = result["rows"]
     figure = Figure(figsize=(8.4, 5.2), dpi=130)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
+    for model in dict.fromkeys(_model(row) for row in rows):
+        _join(axes, [row for row in rows if _model(row) == model])
     for kind in KINDS:
         _draw_kind(axes, kind, [row for row in rows if row["kind"] == kind])
+    slowest = min(row["images_per_second"]["low"] for row in rows)
     fastest = max(row["images_per_second"]["high"] for row in rows)
     accuracies = [100 * row["accuracy"] for row in rows]
     room = max(1.0, 0.18 * (max(accuracies) - min(accuracies)))
-    axes.set_xlim(0, 1.2 * fastest)
+    margin = max(0.2 * (fastest - slowest), 0.02 * fastest)
+    axes.set_xlim(slowest - margin, fastest + margin)
     axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
     axes.set_xlabel("images per second")
     axes.set_ylabel("accuracy on test images, %")
@@ -93,6 +101,15 @@ def draw_plans(result: dict[str, Any]) -> Figure:
     return figure
 
 
+def _join(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    """A line through full depth and shared thresholds of one model, in the order of speed."""
+    full = [row for row in rows if row["kind"] in ("float", "low bits")]
+    shared = [row for row in rows if _stop(row) not in ("", "full")]
+    points = sorted((row["images_per_second"]["median"], 100 * row["accuracy"]) for row in full[:1] + shared)
+    if shared and len(points) > 1:
+        axes.plot(*zip(*points, strict=True), color=KINDS[shared[0]["kind"]][0], linewidth=1.2, alpha=0.5, zorder=1)
+
+
 def _draw_kind(axes: Axes, kind: str, rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
@@ -109,17 +126,21 @@ def _draw_kind(axes: Axes, kind: str, rows: list[dict[str, Any]]) -> None:
 
 def _name_points(axes: Axes, rows: list[dict[str, Any]]) -> None:
     """Names beside their points, where they cover neither points nor other names."""
-    right, (low, high) = axes.get_xlim()[1], axes.get_ylim()
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+
+    def share(speed: float) -> float:
+        return (speed - left) / (right - left)
+
     speeds = [row["images_per_second"] for row in rows]
     bars = [
-        Bar(speed["low"] / right, speed["high"] / right, (100 * row["accuracy"] - low) / (high - low))
+        Bar(share(speed["low"]), share(speed["high"]), (100 * row["accuracy"] - low) / (high - low))
         for row, speed in zip(rows, speeds, strict=True)
     ]
-    texts = [_label(row) for row in rows]
+    texts = labels(rows)
     for row, speed, bar, text, (x, y) in zip(rows, speeds, bars, texts, place_labels(bars, texts), strict=True):
         axes.annotate(
             literal(text),
-            (speed["median"] / right, bar.height),
+            (share(speed["median"]), bar.height),
             xycoords="axes fraction",
             xytext=(x, y),
             textcoords="axes fraction",
@@ -157,6 +178,32 @@ def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, 
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
+def labels(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The first row of a model by its name, the others by their threshold where they have one for all exits."""
+    seen: set[str] = set()
+    found: list[str] = []
+    for row in rows:
+        short = _model(row) in seen and _stop(row) not in ("", "full")
+        found.append(_stop(row) if short else _label(row))
+        seen.add(_model(row))
+    return found
+
+
 def _label(row: dict[str, Any]) -> str:
     """The row's name without the folder's parent."""
-    return shorten(row["name"].rpartition("/")[2], LETTERS)
+    name = row["name"].rpartition("/")[2]
+    if _stop(row) == "full":
+        name = f"{name.removesuffix(':full')}, full depth"
+    return shorten(name, LETTERS)
+
+
+def _model(row: dict[str, Any]) -> str:
+    """What runs in a row, whatever its threshold: RUN@ENGINE of RUN@ENGINE:STOP."""
+    name: str = row["name"]
+    return name.removesuffix(f":{_stop(row)}")
+
+
+def _stop(row: dict[str, Any]) -> str:
+    """STOP of RUN@ENGINE:STOP, or nothing."""
+    rest: str = row["name"].rpartition("@")[2]
+    return rest.partition(":")[2]

@@ -1,27 +1,31 @@
-"""The picture of the README is drawn from the results as they are."""
+"""The pictures of the README are drawn from the results as they are."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tools import draw_frontier
+from tools import draw_frontier, draw_throughput
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_it_shows_the_results_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tool", "how"), [(draw_frontier, "simulated"), (draw_throughput, "executed")])
+def test_they_show_the_results_as_they_are(
+    tool: ModuleType, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     for name in ("one.svg", "two.svg"):
-        draw_frontier.main(tmp_path / name)
+        tool.main(tmp_path / name)
     drawn = (tmp_path / "one.svg").read_text()
     assert drawn == (tmp_path / "two.svg").read_text()
-    saved = (ROOT / draw_frontier.PICTURE).read_text()
+    saved = (ROOT / tool.PICTURE).read_text()
     assert words(drawn) == words(saved)  # coordinates depend on the version of matplotlib
     assert marks(drawn) == marks(saved)
-    assert "simulated" in drawn
+    assert how in drawn
 
 
 def words(svg: str) -> list[str]:
