@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from maqee.apq import Budget, SearchOptions, search
+from maqee.apq.choose import choose_policy
 from maqee.apq.figures import exit_bops, exit_costs, lone_exit_costs, policy_figures
 from maqee.apq.objective import least_cost_problem
 from maqee.apq.road_times import RoadTimes
+from maqee.apq.timed_pairs import TimedPair, times_at
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.policy import NEVER
@@ -68,6 +70,40 @@ def test_bits_that_are_free_unless_somebody_says_otherwise() -> None:
     assert make_times(head_ms=(0.5, 1.0)).options().head_ms == (0.5, 1.0)
 
 
+PAIRS = (
+    TimedPair("W5A7", (2.0, 5.0, 10.0)),
+    TimedPair("W4A4", (2.1, 5.1, 10.1)),
+    TimedPair("W6A8", (2.4, 6.0, 12.0)),
+)
+
+
+def test_pairs_with_times_of_their_own() -> None:
+    """Within what ranges allow; the ranges are then no wider than these."""
+    times = make_times(pairs=PAIRS)
+    assert times.ranges == ((4, 6), (4, 8))
+    assert make_times().ranges == ((6, 6), (8, 8))
+    usual, narrow = times.options(), times.options(SearchOptions(bit_max=4))
+    assert usual.timed_pairs == PAIRS
+    assert (usual.bit_min, usual.bit_max, usual.act_min, usual.act_max) == (4, 6, 4, 8)
+    assert narrow.timed_pairs == PAIRS[1:2]
+    assert (narrow.bit_min, narrow.act_min, narrow.act_max, narrow.exit_ms) == (4, 4, 4, PAIRS[1].exit_ms)
+    with pytest.raises(
+        MaqeeError, match=r"None of the timed pairs \(W5A7, W4A4, W6A8\) .* 3 to 3 of weights and 3 to 8"
+    ):
+        times.options(SearchOptions(bit_max=3))
+    with pytest.raises(MaqeeError, match="timed_pairs: exit_ms must be that of the first pair"):
+        replace(usual, exit_ms=(1.0, 2.0, 3.0))
+    bits = BitSettings.uniform(6, 8, 6)
+    assert times_at(usual, bits) == PAIRS[2].exit_ms
+    assert times_at(usual, bits.with_weights([5] * 6)) == PAIRS[0].exit_ms  # none of the pairs
+    with pytest.raises(MaqeeError, match="timed_pairs: 'W5' must be like W5A7"):
+        replace(usual, timed_pairs=(TimedPair("W5", PAIRS[0].exit_ms),))
+    with pytest.raises(MaqeeError, match="timed_pairs: W5A7 is not within the ranges"):
+        replace(usual, bit_min=6)
+    assert "timed_pairs" in usual.to_json()
+    assert "timed_pairs" not in SearchOptions().to_json()
+
+
 def test_there_and_back(tmp_path: Path) -> None:
     make_times().save(tmp_path / "times.json")
     assert RoadTimes.load(tmp_path / "times.json") == make_times()
@@ -77,6 +113,8 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert RoadTimes.load(tmp_path / "times.json") == make_times()
     make_times(head_ms=(0.5, 1.0)).save(tmp_path / "times.json")
     assert RoadTimes.load(tmp_path / "times.json").head_ms == (0.5, 1.0)
+    make_times(pairs=PAIRS).save(tmp_path / "times.json")
+    assert RoadTimes.load(tmp_path / "times.json") == make_times(pairs=PAIRS)
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -147,6 +185,39 @@ def test_the_most_bits_are_taken_because_they_are_free() -> None:
     assert found.best.figures.ms <= 0.7 * model.ms[-1] + 1e-9
     assert found.best.excess == 0
     assert len(model.traced) <= 3
+
+
+class PairModel(AdditiveModel):
+    """The same model on an engine that has times for pairs of widths."""
+
+    options = SearchOptions()
+
+    def trace(self, bits: BitSettings) -> Trace:
+        return replace(super().trace(bits), exit_ms=times_at(self.options, bits))
+
+
+@pytest.mark.parametrize(("middle", "wide", "chosen"), [(1.5, 1.6, (5, 7)), (1.5, 1.01, (6, 8))])
+def test_of_timed_pairs_the_best_is_taken(middle: float, wide: float, chosen: tuple[int, int]) -> None:
+    """Not the fastest one, which is too coarse. Each is run once."""
+    model = PairModel()
+    roads = [float(place + 1) for place in range(len(model.exits))]
+    pairs = tuple(
+        TimedPair(bits, tuple(factor * ms for ms in roads))
+        for bits, factor in (("W3A3", 1.0), ("W5A7", middle), ("W6A8", wide))
+    )
+    model.options = SearchOptions(timed_pairs=pairs, exit_ms=pairs[0].exit_ms)
+    target = model.trace(BitSettings.uniform(6, 8, model.depth)).full_metric - 0.01
+    model.traced.clear()
+    budget = Budget(min_metric=target, target_on="calibration")
+    found = search(model, model.options, budget)
+    assert {block.fc1 for block in found.best.bits.blocks} == {chosen}
+    assert found.best.figures.metric >= target
+    assert len(model.traced) == 3
+    least = min(
+        choose_policy(trace, budget, found.state.scales, model.options).objective
+        for trace in [model.trace(BitSettings.uniform(*pair.widths, model.depth)) for pair in pairs[1:]]
+    )
+    assert found.best.objective == pytest.approx(least)
 
 
 def test_least_time_at_a_metric_is_not_the_fewest_bops() -> None:

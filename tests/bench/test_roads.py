@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from maqee.bench.roads import profile, road_shares, saved_by_closing
+from maqee.errors import MaqeeError
 from maqee.report.road_table import road_table
 from maqee.runtime import use_cuda_graphs
 from tests.runtime.makers import ready, segmentation_model, small_model
@@ -32,6 +33,11 @@ def test_recorded_roads_on_a_gpu(gpu: torch.device) -> None:
 
 def test_heads_that_read_earlier_blocks() -> None:
     assert len(profile(ready(segmentation_model(), "segmentation"), batch=1, repeats=1).road_ms) == 3
+
+
+def test_bits_are_for_folders() -> None:
+    with pytest.raises(MaqeeError, match="bits: a model that was loaded has its own"):
+        profile(ready(small_model()), bits=("W4A4",))
 
 
 def test_what_closing_saves_by_hand() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from maqee.apq import Budget, SearchOptions
+from maqee.apq.timed_pairs import TimedPair
 from maqee.compression import CompressOptions, RecoverySettings, RiskOptions
 from maqee.compression.compress_config import CompressConfig, config_keys, find_key, read_compress_config
 from maqee.errors import MaqeeError
@@ -69,6 +70,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.exit_ms": ([1.0, 2.5], (1.0, 2.5)),
     "search.head_ms": ([0.5], (0.5,)),
     "search.timed_on": ("ms on an engine", "ms on an engine"),
+    "search.timed_pairs": ([["W5A7", [1.0, 2.5]]], (TimedPair("W5A7", (1.0, 2.5)),)),
     "options.method": ("rtn", "rtn"),
     "options.task": ("segmentation", "segmentation"),
     "options.quantization.weight_bits": (6, 6),
@@ -151,7 +153,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 def needed(key: str) -> dict[str, Any]:
     if key == "search.recovery_steps":
         return {"search.bits": "weights"}
-    if key == "search.head_ms":
+    if key in ("search.head_ms", "search.timed_pairs"):
         return {"search.exit_ms": [1.0, 2.5]}
     return {name: value for name, value in RISK.items() if key.startswith("options.risk.") and name != key}
 

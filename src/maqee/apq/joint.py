@@ -7,6 +7,9 @@
 3. Moves: single steps of one width, and exchanges of two. They are proposed in the order of what the errors promise,
    and kept only if the whole quantized network, run on the calibration samples, is better for them.
 
+Where measured time is the cost, there is neither ladder nor move: the most bits are run, or, where pairs of widths have
+times of their own, each of these pairs for all blocks.
+
 Whatever is run is also judged by cross-validation: on each part of the samples, the best allocation and policy by the
 other parts. So the plan's expectation has the choice of bits inside.
 """
@@ -36,7 +39,7 @@ from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import unit_risks
 from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
-from maqee.widths import BitSettings
+from maqee.widths import BitPair, BitSettings
 
 TABLE_PASSES = 20  # calibration passes that measuring errors may take
 KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
@@ -64,6 +67,10 @@ class JointRun:
         budget.check_widths(measure.depth, options)
         self.space = find_space(measure.parts, measure.depth, options, measure.can_switch)
         self.first = self.space.nearest(measure.start)  # the model's own widths may lie outside of the ranges
+        self.widest = self.space.widest(self.first)
+        self.timed = [self._uniform(pair.widths) for pair in options.timed_pairs]
+        if self.timed:  # the fastest and the slowest
+            self.first, self.widest = self.timed[0], self.timed[-1]
         self.most_moves = most_moves(measure.depth, options)
         self.last: tuple[BitSettings, Trace] | None = None  # of a pass that may be asked for again
 
@@ -71,7 +78,7 @@ class JointRun:
 
     def start(self) -> SearchState:
         """The widest and the first widths, what is to be reached, and the first policies."""
-        widest = self.measure.trace(self.space.widest(self.first))
+        widest = self.measure.trace(self.widest)
         trace = self.measure.trace(self.first)
         if self.options.last_search == "exact":
             check_exits(trace.exits)
@@ -100,10 +107,10 @@ class JointRun:
     def step(self, state: SearchState) -> SearchState:
         """The next thing to do: errors, a rung of the ladder, a move, or the end."""
         if self.options.exit_ms is not None:  # bits are free: the most of them were run at the start
-            return self._finish(state)
+            pair = self._next_timed(state)
+            return self._finish(state) if pair is None else self._visited(state, self.measure.trace(pair), "exact", {})
         if not state.errors:
-            widest = self.space.widest(self.first)
-            return replace(state, errors=self.measure.unit_errors(widest, self.space, self.options, TABLE_PASSES))
+            return replace(state, errors=self.measure.unit_errors(self.widest, self.space, self.options, TABLE_PASSES))
         moves = sum(step.kind == "move" for step in state.history)
         if not moves and (share := self._next_rung(state)) is not None:
             return self._climb(state, share)
@@ -121,6 +128,18 @@ class JointRun:
 
     def restore(self, position: Position) -> None:
         """Nothing was trained."""
+
+    # --- pairs with times of their own -------------------------------------------------------------------------------
+
+    def _uniform(self, pair: BitPair) -> BitSettings:
+        """The same widths for all units."""
+        chosen = [(pair[1], pair[1]) if unit.layer == ATTENTION else pair for unit in self.space.units]
+        return self.space.settings(self.first, chosen)
+
+    def _next_timed(self, state: SearchState) -> BitSettings | None:
+        """The fastest widths that were not run yet."""
+        run_before = [step.position.bits for step in state.history]
+        return next((bits for bits in self.timed if bits not in run_before), None)
 
     # --- the ladder --------------------------------------------------------------------------------------------------
 
@@ -258,8 +277,7 @@ class JointRun:
         """What uniform widths cost with their own best policy, at the same drop from their own full depth."""
         pair = budget.like_pair
         assert pair is not None
-        uniform = [(pair[1], pair[1]) if unit.layer == ATTENTION else pair for unit in self.space.units]
-        bits = self.space.settings(self.first, uniform)
+        bits = self._uniform(pair)
         like = trace if bits == trace.bits else self.measure.trace(bits)
         drop = USUAL_DROP if budget.max_drop is None else budget.max_drop
         own = Budget(min_metric=max(0.0, like.full_metric - drop), target_on=budget.target_on)

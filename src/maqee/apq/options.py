@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from maqee.apq._stored import STRICT
+from maqee.apq.timed_pairs import TimedPair
 from maqee.errors import MaqeeError
 from maqee.policy import NEVER
 
@@ -74,6 +75,8 @@ class SearchOptions:
             are then the cost, in place of bit operations, and the most bits are taken, because fewer are no faster.
         head_ms: milliseconds that a sample saves by passing each exit where it is closed, as measured with exit_ms.
         timed_on: what these milliseconds were measured on.
+        timed_pairs: where widths decide what is fast: the pairs to try for all blocks, each with its own times, the
+            fastest first, whose times exit_ms is too.
     """
 
     __pydantic_config__ = STRICT
@@ -121,6 +124,7 @@ class SearchOptions:
     exit_ms: tuple[float, ...] | None = None
     head_ms: tuple[float, ...] | None = None
     timed_on: str = ""
+    timed_pairs: tuple[TimedPair, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -142,6 +146,12 @@ class SearchOptions:
         check_head_ms(self.head_ms, self.exit_ms)
         if self.exit_ms is not None and self.bits == "weights":
             raise MaqeeError("bits: where measured time is the cost, bits are free: choose both, or leave cost out.")
+        if self.timed_pairs and self.exit_ms != self.timed_pairs[0].exit_ms:
+            raise MaqeeError("timed_pairs: exit_ms must be that of the first pair.")
+        for pair in self.timed_pairs:
+            weight, activation = pair.widths
+            if not self.bit_min <= weight <= self.bit_max or not self.act_min <= activation <= self.act_max:
+                raise MaqeeError(f"timed_pairs: {pair.bits} is not within the ranges of widths.")
         if self.bits == "both" and self.recovery_steps:
             raise MaqeeError(
                 "recovery_steps: training after every change of bits is only there where weights alone are chosen "
@@ -171,6 +181,13 @@ class SearchOptions:
             first_move="exact" if exact else "swap",
             last_search="exact" if exact else "coordinate",
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values. Without timed pairs they are as they were before there were any, so that runs can go on."""
+        values = asdict(self)
+        if not self.timed_pairs:
+            del values["timed_pairs"]
+        return values
 
 
 def check_head_ms(head_ms: tuple[float, ...] | None, exit_ms: tuple[float, ...] | None) -> None:

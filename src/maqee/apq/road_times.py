@@ -1,7 +1,8 @@
 """What leaving at each exit takes on a real engine: a cost that was measured, in place of bit operations.
 
 A model runs road by road, from the images to the first exit and from there to the next, and on today's integer units a
-road takes as long at two bits as at eight. So the time of a policy needs one number an exit, and bits are free.
+road takes about as long at two bits as at eight. So the time of a policy needs one number an exit, and bits are free;
+or one number for each of several pairs of widths, where these were timed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.options import SearchOptions, check_head_ms
+from maqee.apq.timed_pairs import TimedPair, ranges_of
 from maqee.errors import MaqeeError
 from maqee.io import read_json, write_json
+from maqee.widths import BitPair
 
 VERSION = 1
 # Fewer bits are no faster. Weights with more are slower: two products with 8-bit inputs then leave 16 bits.
@@ -38,6 +41,8 @@ class RoadTimes:
             where that was not measured, and closing an exit then saves nothing.
         shares: of the multiply-accumulates of the whole, to compare with.
         environment: versions and hardware, without which a time means nothing.
+        pairs: where several pairs of widths were timed, each with its own times, the fastest first; road_ms and head_ms
+            are those of that one. What closing an exit saves is the same for all: heads have bits of their own.
     """
 
     __pydantic_config__ = STRICT
@@ -52,6 +57,7 @@ class RoadTimes:
     shares: tuple[float, ...]
     environment: Mapping[str, Any]
     head_ms: tuple[float, ...] = ()
+    pairs: tuple[TimedPair, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.road_ms) != len(self.exit_blocks):
@@ -72,16 +78,42 @@ class RoadTimes:
         """What a cost in these milliseconds means."""
         return f"ms on {self.engine}, {self.device}, batch {self.batch}"
 
+    @property
+    def ranges(self) -> tuple[BitPair, BitPair]:
+        """The widths to choose from, unless somebody says otherwise: fewest and most of weights, and of activations."""
+        if not self.pairs:
+            return (WEIGHT_BITS, WEIGHT_BITS), (ACTIVATION_BITS, ACTIVATION_BITS)
+        return ranges_of(self.pairs)
+
     def options(self, base: SearchOptions | None = None) -> SearchOptions:
-        """Search options that make time the cost; left out, the rest is usual, with eight bits, which are free."""
-        widths = {
-            "bit_min": WEIGHT_BITS,
-            "bit_max": WEIGHT_BITS,
-            "act_min": ACTIVATION_BITS,
-            "act_max": ACTIVATION_BITS,
-        }
-        usual = SearchOptions(**widths) if base is None else base  # type: ignore[arg-type]
-        return replace(usual, exit_ms=self.exit_ms, head_ms=self.head_ms or None, timed_on=self.words)
+        """Search options that make time the cost; left out, the rest is usual, with the widths of `ranges`."""
+        if base is None:
+            (fewest, most), (act_fewest, act_most) = self.ranges
+            base = SearchOptions(bit_min=fewest, bit_max=most, act_min=act_fewest, act_max=act_most)
+        timed = replace(base, exit_ms=self.exit_ms, head_ms=self.head_ms or None, timed_on=self.words)
+        return self._with_pairs(timed) if self.pairs else timed
+
+    def _with_pairs(self, options: SearchOptions) -> SearchOptions:
+        """The same with the pairs that lie within its ranges, and ranges that are no wider than these."""
+        weights = range(options.bit_min, options.bit_max + 1)
+        activations = range(options.act_min, options.act_max + 1)
+        pairs = tuple(pair for pair in self.pairs if pair.widths[0] in weights and pair.widths[1] in activations)
+        if not pairs:
+            raise MaqeeError(
+                f"None of the timed pairs ({', '.join(pair.bits for pair in self.pairs)}) lies within the ranges of "
+                f"widths, {weights.start} to {weights[-1]} of weights and {activations.start} to {activations[-1]} of "
+                "activations: widen them, or profile other pairs."
+            )
+        (fewest, most), (act_fewest, act_most) = ranges_of(pairs)
+        return replace(
+            options,
+            bit_min=fewest,
+            bit_max=most,
+            act_min=act_fewest,
+            act_max=act_most,
+            exit_ms=pairs[0].exit_ms,
+            timed_pairs=pairs,
+        )
 
     def check_fits(self, exit_blocks: tuple[int, ...]) -> None:
         """Complain if it was measured with other exits."""

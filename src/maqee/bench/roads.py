@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from maqee.apq.road_times import RoadTimes
+from maqee.apq.timed_pairs import TimedPair
+from maqee.bench.noise_models import asked_settings, quantize_on_noise, write_run
 from maqee.bench.starting import numbers_of
 from maqee.bench.timing import time_together
 from maqee.device import pick_device
 from maqee.environment import describe_environment
+from maqee.errors import MaqeeError
+from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.exits.segment import Kept
+from maqee.quant import Bits, QuantSettings
 from maqee.runs import short_name
 from maqee.runtime import ReadyModel, load, use_cuda_graphs
+from maqee.widths import BitPair
+
+HEAD_BITS = Bits(4, 4)
 
 
 def profile(
@@ -27,6 +38,10 @@ def profile(
     *,
     engine: str = "torch",
     batch: int = 8,
+    bits: Sequence[str] = (),
+    method: str = "erq",
+    patch: str | None = None,
+    common_steps: bool = False,
     device: str | None = None,
     stage: str | None = None,
     repeats: int = 20,
@@ -43,35 +58,81 @@ def profile(
         model: folder of a compressed model or a trained run, or a model that was loaded, with its engine, as it is.
         engine: what runs a model from a folder.
         batch: images at a time.
+        bits: pairs of widths such as "W4A4", for a trained run: it is quantized with each, on noise, and all of them
+            take turns.
+        method: how it is quantized then.
+        patch: bits of the patch embedding then, such as "8/8"; float when left out.
+        common_steps: let the two groups of weights that "erq" makes have a common step.
         device: the GPU if there is one.
         stage: of a trained run, the stage to time; the last one when left out.
         repeats: timed repetitions.
     """
     target = pick_device(device)
+    pairs = sorted({parse_widths(text) for text in bits})
     if isinstance(model, ReadyModel):
-        name, ready, target = "model", model, model.device
+        if pairs:
+            raise MaqeeError("bits: a model that was loaded has its own: give the folder of a trained run.")
+        name, target, models = "model", model.device, [model]
     else:
         name = short_name(Path(model))
-        ready = load(model, device=str(target), stage=stage, engine=engine)
-        if target.type == "cuda" and numbers_of(ready) != "simulated":
-            use_cuda_graphs(ready.model)
-    network = ready.model
+        settings = [_settings(pair, patch, common_steps) for pair in pairs]
+        models = _open(Path(model), stage, engine, method, settings, target)
     with torch.inference_mode():
-        seconds = time_together(_jobs(network, batch, target), target, repeats)
-    times = [1000 * value / batch for value in seconds]
-    roads, over_closed = times[: len(network.exit_blocks)], times[len(network.exit_blocks) :]
+        jobs = [_jobs(ready.model, batch, target) for ready in models]
+        seconds = iter(time_together([job for one in jobs for job in one], target, repeats))
+    exits = models[0].model.exit_blocks
+    found = [_road_times([1000 * next(seconds) / batch for _ in one], len(exits)) for one in jobs]
+    road_ms, head_ms = min(found, key=lambda times: sum(times[0]))
+    timed = [
+        TimedPair("W{}A{}".format(*pair), tuple(accumulate(roads)))
+        for pair, (roads, _) in zip(pairs, found, strict=bool(pairs))
+    ]
     return RoadTimes(
         model=name,
-        engine=ready.engine,
+        engine=models[0].engine,
         device=_words(target),
         batch=batch,
         repeats=repeats,
-        exit_blocks=network.exit_blocks,
-        road_ms=tuple(roads),
-        head_ms=saved_by_closing(roads, over_closed),
-        shares=road_shares(network),
+        exit_blocks=exits,
+        road_ms=road_ms,
+        head_ms=head_ms,
+        shares=road_shares(models[0].model),
         environment=describe_environment(),
+        pairs=tuple(sorted(timed, key=lambda pair: pair.exit_ms[-1])),
     )
+
+
+def _open(
+    folder: Path, stage: str | None, engine: str, method: str, settings: Sequence[QuantSettings], device: torch.device
+) -> list[ReadyModel]:
+    """The model of a folder on its engine; or, where settings are given, one quantized with each of them."""
+    if not settings:
+        models = [load(folder, device=str(device), stage=stage, engine=engine)]
+    else:
+        trained = load(folder, stage=stage)
+        if trained.compression is not None:
+            raise MaqeeError(f"bits: {folder} holds a compressed model, which has its own: give a trained run.")
+        with TemporaryDirectory() as place:
+            runs = [
+                write_run(quantize_on_noise(copy.deepcopy(trained.model), method, one, device), Path(place, str(index)))
+                for index, one in enumerate(settings)
+            ]
+            models = [load(run, device=str(device), engine=engine) for run in runs]
+    for ready in models:
+        if device.type == "cuda" and numbers_of(ready) != "simulated":
+            use_cuda_graphs(ready.model)
+    return models
+
+
+def _settings(pair: BitPair, patch: str | None, common_steps: bool) -> QuantSettings:
+    """As `maqee compress` has them: what it chooses are the widths of blocks, and heads have four bits."""
+    return replace(asked_settings("W{}A{}".format(*pair), patch, None, common_steps), heads=HEAD_BITS)
+
+
+def _road_times(times: Sequence[float], exits: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of the times of a model's jobs those of its roads, and what closing each exit saves."""
+    roads, over_closed = times[:exits], times[exits:]
+    return tuple(roads), saved_by_closing(roads, over_closed)
 
 
 def saved_by_closing(roads: Sequence[float], over_closed: Sequence[float]) -> tuple[float, ...]:
@@ -81,7 +142,7 @@ def saved_by_closing(roads: Sequence[float], over_closed: Sequence[float]) -> tu
         roads: times to every exit and to full depth.
         over_closed: times of the roads that lead over each exit to the next.
     """
-    found = zip(itertools.pairwise(roads), over_closed, strict=True)
+    found = zip(pairwise(roads), over_closed, strict=True)
     return tuple(min(max(first + second - both, 0.0), first) for (first, second), both in found)
 
 

@@ -199,16 +199,17 @@ def compress(
 
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
-    from maqee.apq.road_times import ACTIVATION_BITS, WEIGHT_BITS
+    from maqee.apq.road_times import RoadTimes
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
     from maqee.report.model_card import write_model_card
     from maqee.report.write_report import write_report
 
-    if cost is not None:  # fewer bits would not be faster
-        weight_range = weight_range or f"{WEIGHT_BITS}-{WEIGHT_BITS}"
-        act_range = act_range or f"{ACTIVATION_BITS}-{ACTIVATION_BITS}"
+    if cost is not None:
+        weights, activations = RoadTimes.load(cost).ranges
+        weight_range = weight_range or "{}-{}".format(*weights)
+        act_range = act_range or "{}-{}".format(*activations)
     fewest, most = parse_range(weight_range, "--weight-range")
     act_fewest, act_most = parse_range(act_range, "--act-range")
     flags: dict[str, Any] = {

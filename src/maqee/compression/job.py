@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from maqee.apq import Budget, SearchOptions, SearchResult, SearchState, make_plan, search
 from maqee.apq.budget import USUAL_DROP
 from maqee.apq.loop import most_steps
+from maqee.apq.timed_pairs import times_at
 from maqee.compression.compress_options import CompressOptions
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.promise import check_kept, check_risk, guarantee_plan
@@ -130,7 +132,7 @@ def _compress_checked(
             options.scored,
             recovery,
             snapshots,
-            how.exit_ms,
+            partial(times_at, how),
             how.head_ms,
         )
     if out is not None and searched is not None and not (out / SEARCH).exists():

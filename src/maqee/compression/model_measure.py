@@ -55,7 +55,7 @@ class ModelMeasure:
         scored: images that scores of other widths are measured on, the first ones; all when left out.
         recover: trains the quantized model; only needed by searches with recovery.
         folder: where snapshots of trained weights go; only needed by searches with recovery.
-        exit_ms: milliseconds of an image that leaves at each exit, where measured time is the cost.
+        exit_ms: milliseconds of an image that leaves at each exit, at given widths, where measured time is the cost.
         head_ms: of these, what each exit's head takes.
     """
 
@@ -69,7 +69,7 @@ class ModelMeasure:
         scored: int | None = None,
         recover: Recover | None = None,
         folder: Path | None = None,
-        exit_ms: tuple[float, ...] | None = None,
+        exit_ms: Callable[[BitSettings], tuple[float, ...] | None] = lambda bits: None,
         head_ms: tuple[float, ...] | None = None,
     ) -> None:
         assert isinstance(quantized.model, EarlyExitModel)
@@ -139,7 +139,7 @@ class ModelMeasure:
             bits=self.quantized.bit_settings,
             task=self.task.name,
             model=self.model_hash,
-            exit_ms=self.exit_ms,
+            exit_ms=self.exit_ms(bits),
             head_ms=self.head_ms,
         )
 

@@ -48,7 +48,7 @@ class Request:
         for index in range(len(calibration)):
             digest.update(calibration.images.name(index).encode())
         digest.update(to_json(model.backbone.preprocessing.to_json()).encode())
-        choices = {"budget": asdict(budget), "search": asdict(search_options), "options": plain_options(options)}
+        choices = {"budget": asdict(budget), "search": search_options.to_json(), "options": plain_options(options)}
         return cls(weights_digest(model), digest.hexdigest(), choices)
 
 

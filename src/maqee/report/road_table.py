@@ -21,4 +21,16 @@ def road_table(times: Mapping[str, Any]) -> str:
         f"{block:<12}{road:>12.4g}{leaving:>10.4g}{saved:>11}{road / whole:>8.0%}{share:>9.0%}"
         for block, road, leaving, saved, share in rows
     ]
+    if times["pairs"]:
+        lines[1:] = _pair_lines(times)
     return "\n".join(lines)
+
+
+def _pair_lines(times: Mapping[str, Any]) -> list[str]:
+    """One line a pair of widths: what leaving at each exit takes, and full depth as against the fastest pair."""
+    fastest = times["pairs"][0][1][-1]
+    lines = [f"{'ms to block':<12}" + "".join(f"{block:>10}" for block in times["exit_blocks"]) + f"{'times':>8}"]
+    for bits, exit_ms in times["pairs"]:
+        costs = "".join(f"{value:>10.4g}" for value in exit_ms)
+        lines.append(f"{bits:<12}{costs}{exit_ms[-1] / fastest:>8.2f}")
+    return lines

@@ -52,7 +52,7 @@ class Case:
         if not self.weights:
             values["model"] = self.model
         if self.kind in ("best", "search"):
-            values |= {"budget": asdict(self.config.budget), "search": asdict(self.config.search)}
+            values |= {"budget": asdict(self.config.budget), "search": self.config.search.to_json()}
         return values
 
     @property

@@ -56,7 +56,7 @@ def _add_run(found: dict[str, Work], table: TableFile, name: str, row: Row, seed
     asked = Measuring(name, seed, chosen, source, target_folder or target)
     settings = {"model": case.name, "row": asdict(asked)}
     if chosen in ("shared", "searched"):  # chosen within a budget
-        settings |= {"budget": asdict(case.config.budget), "search": asdict(case.config.search)}
+        settings |= {"budget": asdict(case.config.budget), "search": case.config.search.to_json()}
     folder, effort = named([name, f"seed{seed}"], settings), _LOOK_UP if record else _TEST_PASS
     work = Work(folder, case, tuple(dict.fromkeys(needs)), "row", asked, record, effort)
     return found.setdefault(folder, work)

@@ -42,7 +42,7 @@ def memory_of(opened: OpenedRun, how: SearchOptions, device: torch.device) -> Me
                 "task": options.task,
                 "method": options.method,
                 "widths": asdict(searched_widths(options.quantization, how)),
-                "times": [how.exit_ms, how.head_ms],
+                "times": [how.exit_ms, how.head_ms, how.timed_pairs],
                 "device": str(device),
             }
         )
