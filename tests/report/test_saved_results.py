@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from maqee.apq.road_times import RoadTimes
 from maqee.bench.decisions import DecisionComparison
 from maqee.bench.engine_speed import EngineComparison
 from maqee.bench.fitting import FittingComparison, FittingRow
@@ -39,7 +40,6 @@ BENCHMARKS: dict[str, tuple[Callable[[dict[str, Any]], str], type | None]] = {
     "integers": (bench_tables.integers_line, None),  # its figures are those of a comparison inside it
     "kernels": (kernel_table, KernelComparison),
     "neighbour": (bench_tables.neighbour_line, NeighbourTiming),
-    "plans": (plan_rows_table, PlanComparison),
     "quantize": (bench_tables.fitting_table, FittingComparison),
     "recovery": (bench_tables.recovery_line, RecoveryTiming),
     "search": (bench_tables.search_step_table, SearchTiming),
@@ -63,15 +63,20 @@ def test_benchmarks(path: Path) -> None:
     result = read_json(path)
     assert result.get("model", result.get("run", result.get("data", "demo"))) in table(result)
     assert kind is None or fits(result, kind)
-    rows = {"exits": ThroughputRow, "plans": PlanRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
+    rows = {"exits": ThroughputRow, "quantize": FittingRow}.get(path.stem.partition("-")[0])
     assert rows is None or all(set(row) == names(rows) for row in result["rows"])
 
 
 def test_throughput() -> None:
     """Executed figures of real images, and of the paper's rows on random weights."""
-    plans = read_json(RESULTS / "throughput" / "vit-small.json")
-    assert fits(plans, PlanComparison)
-    assert {row["execution"] for row in plans["rows"]} == {"executed"}
+    for name in ("vit-small.json", "vit-tiny-cpu.json"):
+        plans = read_json(RESULTS / "throughput" / name)
+        assert fits(plans, PlanComparison)
+        assert {row["execution"] for row in plans["rows"]} == {"executed"}
+        assert all(set(row) == names(PlanRow) for row in plans["rows"])
+        assert plans["data"] in plan_rows_table(plans)
+    for path in (RESULTS / "throughput").glob("*times*.json"):
+        assert RoadTimes.load(path).exit_blocks == (4, 6, 8, 10, 12)
     streams = sorted((RESULTS / "throughput").glob("vit-base-*.json"))
     assert len(streams) == 2
     for path in streams:
