@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from maqee.bench.roads import profile, road_shares, saved_by_closing
 from maqee.errors import MaqeeError
 from maqee.report.road_table import road_table
 from maqee.runtime import use_cuda_graphs
+from tests.report.makers import write_run
 from tests.runtime.makers import ready, segmentation_model, small_model
 
 
@@ -33,6 +36,14 @@ def test_recorded_roads_on_a_gpu(gpu: torch.device) -> None:
 
 def test_heads_that_read_earlier_blocks() -> None:
     assert len(profile(ready(segmentation_model(), "segmentation"), batch=1, repeats=1).road_ms) == 3
+
+
+def test_pairs_of_widths_of_other_tasks(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "segmentation", {"name": "camvid"}, "test-vit", "segformer")
+    times = profile(run, bits=("W6A8", "W4A4"), method="rtn", batch=1, repeats=1, device="cpu", show=False)
+    assert {pair.bits for pair in times.pairs} == {"W4A4", "W6A8"}
+    assert times.exit_ms == times.pairs[0].exit_ms  # the fastest
+    assert times.pairs[0].exit_ms[-1] <= times.pairs[1].exit_ms[-1]
 
 
 def test_bits_are_for_folders() -> None:

@@ -40,7 +40,7 @@ def test_pairs_of_widths_that_were_timed(tmp_path: Path) -> None:
     assert timed.exit_code == 0, timed.output
     pairs = dict(json.loads(times.read_text())["pairs"])
     assert set(pairs) == {"W4A4", "W6A8"}
-    shown = [line.split()[0] for line in timed.output.splitlines()[2:4]]
+    shown = [line.split()[0] for line in timed.stdout.splitlines()[2:4]]
     assert shown == sorted(pairs, key=lambda bits: pairs[bits][-1])
     arguments = (model, "--data", "digits", "--samples", "40", "--device", "cpu", "--method", "rtn", "--out", str(out))
     result = invoke("compress", *arguments, "--cost", str(times), "--max-drop", "0.05")

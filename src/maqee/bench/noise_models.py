@@ -97,10 +97,15 @@ def quantize_on_noise(
     return fitted
 
 
-def write_run(quantized: QuantizedModel, folder: Path) -> Path:
+def write_run(quantized: QuantizedModel, folder: Path, task: str = "classification") -> Path:
     """Write a quantized network as `maqee compress` would, so that it is loaded as a user's run is.
 
     Its plan never stops, and says that nothing is known of how often it is right.
+
+    Args:
+        quantized: the network.
+        folder: a new one.
+        task: what the network is for.
     """
     network = quantized.model
     assert isinstance(network, EarlyExitModel)
@@ -112,7 +117,7 @@ def write_run(quantized: QuantizedModel, folder: Path) -> Path:
         exit_blocks=network.positions,
         exit_kinds=network.kinds,
         method=quantized.method,
-        task="classification",
+        task=task,
         checkpoint="random weights",
         seed=0,
         versions=library_versions(),

@@ -25,6 +25,7 @@ from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.exits.segment import Kept
+from maqee.progress import phase
 from maqee.quant import Bits, QuantSettings
 from maqee.runs import short_name
 from maqee.runtime import ReadyModel, load, use_cuda_graphs
@@ -45,6 +46,7 @@ def profile(
     device: str | None = None,
     stage: str | None = None,
     repeats: int = 20,
+    show: bool = True,
 ) -> RoadTimes:
     """Time every road between two exits: the blocks, the head at the end and, for the first, the embedding.
 
@@ -66,6 +68,7 @@ def profile(
         device: the GPU if there is one.
         stage: of a trained run, the stage to time; the last one when left out.
         repeats: timed repetitions.
+        show: say what is being done.
     """
     target = pick_device(device)
     pairs = sorted({parse_widths(text) for text in bits})
@@ -75,9 +78,15 @@ def profile(
         name, target, models = "model", model.device, [model]
     else:
         name = short_name(Path(model))
-        settings = [_settings(pair, patch, common_steps) for pair in pairs]
-        models = _open(Path(model), stage, engine, method, settings, target)
-    with torch.inference_mode():
+        if pairs:
+            settings = [_settings(pair, patch, common_steps) for pair in pairs]
+            models = _quantized(Path(model), stage, engine, method, settings, target, show)
+        else:
+            models = [load(model, device=str(target), stage=stage, engine=engine)]
+        for ready in models:
+            if target.type == "cuda" and numbers_of(ready) != "simulated":
+                use_cuda_graphs(ready.model)
+    with phase("timing", show), torch.inference_mode():
         jobs = [_jobs(ready.model, batch, target) for ready in models]
         seconds = iter(time_together([job for one in jobs for job in one], target, repeats))
     exits = models[0].model.exit_blocks
@@ -102,25 +111,26 @@ def profile(
     )
 
 
-def _open(
-    folder: Path, stage: str | None, engine: str, method: str, settings: Sequence[QuantSettings], device: torch.device
+def _quantized(
+    folder: Path,
+    stage: str | None,
+    engine: str,
+    method: str,
+    settings: Sequence[QuantSettings],
+    device: torch.device,
+    show: bool,
 ) -> list[ReadyModel]:
-    """The model of a folder on its engine; or, where settings are given, one quantized with each of them."""
-    if not settings:
-        models = [load(folder, device=str(device), stage=stage, engine=engine)]
-    else:
-        trained = load(folder, stage=stage)
-        if trained.compression is not None:
-            raise MaqeeError(f"bits: {folder} holds a compressed model, which has its own: give a trained run.")
-        with TemporaryDirectory() as place:
-            runs = [
-                write_run(quantize_on_noise(copy.deepcopy(trained.model), method, one, device), Path(place, str(index)))
-                for index, one in enumerate(settings)
-            ]
-            models = [load(run, device=str(device), engine=engine) for run in runs]
-    for ready in models:
-        if device.type == "cuda" and numbers_of(ready) != "simulated":
-            use_cuda_graphs(ready.model)
+    """The model of a trained run, quantized with each of several settings, as it is loaded on an engine."""
+    trained = load(folder, stage=stage)
+    if trained.compression is not None:
+        raise MaqeeError(f"bits: {folder} holds a compressed model, which has its own: give a trained run.")
+    models: list[ReadyModel] = []
+    with TemporaryDirectory() as place:
+        for index, one in enumerate(settings):
+            with phase(f"quantizing to W{one.weight_bits}A{one.act_bits}", show):
+                quantized = quantize_on_noise(copy.deepcopy(trained.model), method, one, device)
+                run = write_run(quantized, Path(place, str(index)), trained.task_name)
+                models.append(load(run, device=str(device), engine=engine))
     return models
 
 
