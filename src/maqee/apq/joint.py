@@ -137,9 +137,9 @@ class JointRun:
         return self.space.settings(self.first, chosen)
 
     def _next_timed(self, state: SearchState) -> BitSettings | None:
-        """The fastest widths that were not run yet."""
-        run_before = [step.position.bits for step in state.history]
-        return next((bits for bits in self.timed if bits not in run_before), None)
+        """The fastest widths that were not run yet; the first and the last were run at the start."""
+        left = self.timed[1:-1][len(state.history) - 2 :]
+        return left[0] if left else None
 
     # --- the ladder --------------------------------------------------------------------------------------------------
 
