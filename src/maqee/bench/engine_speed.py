@@ -25,6 +25,7 @@ from maqee.exits.open_roads import run_roads
 from maqee.exits.segment import RunSegment
 from maqee.models import load_backbone
 from maqee.models.load import backbone_from_json
+from maqee.progress import phase
 from maqee.quant import quantize
 from maqee.quant.settings import QuantSettings
 from maqee.runtime import load
@@ -105,6 +106,7 @@ def bench_engines(
     images: int = 16,
     memory: bool = True,
     repeats: int = 5,
+    show: bool = True,
 ) -> EngineComparison:
     """Images a second of every engine on the CPU, beside torch in float32 at full depth.
 
@@ -123,6 +125,7 @@ def bench_engines(
         images: of a repetition.
         memory: measure resident memory, too, in a process each.
         repeats: repetitions.
+        show: say what is being done.
     """
     if min(batch) < 1 or max(batch) > images:
         raise MaqeeError(f"batch: {list(batch)} must be from 1 to the number of images, {images}.")
@@ -131,20 +134,22 @@ def bench_engines(
 
     settings = asked_settings(bits, patch, None, common_steps)
     torch.manual_seed(0)
-    compressed, wanted = _open(model, method, settings)
+    with phase(f"opening {model}", show):
+        compressed, wanted = _open(model, method, settings)
     network = compressed.model
     config = network.backbone.config
     noise = torch.randn(images, config.channels, *config.image_size)
     mass = mass_for_mean(network.exit_blocks, mean_exit or wanted)
     whole = EarlyExitModel(backbone_from_json(network.backbone.to_json(), str(model)), (), ()).eval()
     with tempfile.TemporaryDirectory() as place:
-        places = _write(compressed, whole, Path(place)) if memory else {}
-        runners, files = _runners(network, whole, noise, mass, Path(place))
+        with phase("exporting", show):
+            places = _write(compressed, whole, Path(place)) if memory else {}
+            runners, files = _runners(network, whole, noise, mass, Path(place))
         places |= {name: ("file", file) for name, file in files.items()} if memory else {}
         rows: list[EngineRow] = []
         for size in batch:
             jobs = [partial(_run_all, runner.run, noise, size) for runner in runners]
-            with torch.inference_mode():
+            with phase(f"timing at batch {size}", show), torch.inference_mode():
                 times = time_together(jobs, torch.device("cpu"), repeats, warm_up=1)
             rows += [
                 EngineRow(

@@ -24,6 +24,7 @@ from maqee.exits.segment import Segment
 from maqee.models import Backbone
 from maqee.models.compiling import many_versions
 from maqee.models.layers import ATTENTION_BACKENDS, Attend
+from maqee.progress import phase
 from maqee.runs import short_name
 from maqee.runtime.engines import require_package
 
@@ -55,6 +56,7 @@ def bench_kernels(
     seed: int = 0,
     repeats: int = 20,
     device: str | None = None,
+    show: bool = True,
 ) -> KernelComparison:
     """Times of the kernels of a block one by one, of all blocks and of the whole network, beside torch.compile.
 
@@ -74,6 +76,7 @@ def bench_kernels(
         seed: of random weights and of the images.
         repeats: timed repetitions.
         device: the GPU if there is one; there must be one.
+        show: say what is being done.
     """
     if not batch or min(batch) < 1:
         raise MaqeeError(f"batch_size: {list(batch)} must be one number of images or more, each at least 1.")
@@ -86,12 +89,15 @@ def bench_kernels(
 
     check_device(target)
     with torch.cuda.device(target), many_versions():
-        pair = open_pair(str(model), exits, method, settings, seed, target)
+        with phase(f"opening {model}", show):
+            pair = open_pair(str(model), exits, method, settings, seed, target)
         images = noise(pair.quantized.backbone, max(batch), seed, target)
         attention = attention_backend(pair.plain, images[:1])
-        agreement, simulated = start_kernels(pair.quantized, images, half_tokens)
+        with phase("starting", show):
+            agreement, simulated = start_kernels(pair.quantized, images, half_tokens)
         compile = partial(torch.compile, dynamic=False)  # every number of images gets kernels of its own
-        rows = measure(pair, images, batch, GraphTimer(repeats), compile)
+        with phase("timing", show):
+            rows = measure(pair, images, batch, GraphTimer(repeats), compile)
     return KernelComparison(
         model=short_name(model),
         weights=pair.weights,

@@ -27,6 +27,7 @@ from maqee.exits import EarlyExitModel, Policy
 from maqee.models import presets
 from maqee.models.compiling import many_versions
 from maqee.processor import check_reduced_precision
+from maqee.progress import phase, steps
 from maqee.runs import short_name
 from maqee.runtime import ReadyModel
 from maqee.widths import FULL as FULL_PRECISION
@@ -65,6 +66,7 @@ def bench_stream(
     graphs: bool = True,
     seed: int = 0,
     repeats: int = 3,
+    show: bool = True,
 ) -> StreamComparison:
     """Images a second and latencies of a stream, of `run` batch by batch, and at full depth, with the cost in BOPs.
 
@@ -91,27 +93,32 @@ def bench_stream(
         graphs: replay CUDA graphs between exits, on a GPU with the engines torch and triton.
         seed: of random weights and images.
         repeats: timed repetitions.
+        show: progress with the time left.
     """
     target = pick_device(device)
     on_gpu = target.type == "cuda"
     settings = asked_settings(bits, patch, None, common_steps)
     asked = None if precision is None else check_precision(precision)
     batch_size = batch_size or (256 if on_gpu else 8)
-    ready = open_model(str(model), exits, engine, method, settings, seed, target)
+    with phase(f"opening {model}", show):
+        ready = open_model(str(model), exits, engine, method, settings, seed, target)
     precision = _precision_of(ready, engine, asked, on_gpu)
     check_reduced_precision(precision, target)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     with many_versions() if compile else nullcontext():
-        models = start_models(ready, engine, target, dtype, compile=compile, graphs=graphs)
-        count = images or 32 * batch_size
-        batches = _noise(models, count, batch_size, seed, target)
-        confidences = _confidences(models.ready.model, batches[models.full.dtype])
-        rows = []
-        for mean_exit in mean_exits:
-            mass = mass_for_mean(models.ready.model.exit_blocks, mean_exit)
-            stopping = models.ready.with_policy(policy_for_mass(confidences, mass))
-            jobs = _jobs(models, stopping, batches, batch_size)
-            rows.append(_measure(models, stopping.policy, jobs, target, repeats))
+        with phase("starting", show):
+            models = start_models(ready, engine, target, dtype, compile=compile, graphs=graphs)
+            count = images or 32 * batch_size
+            batches = _noise(models, count, batch_size, seed, target)
+            confidences = _confidences(models.ready.model, batches[models.full.dtype])
+        rows: list[StreamRow] = []
+        with steps("timing mean exits", len(mean_exits), enabled=show) as bar:
+            for mean_exit in mean_exits:
+                mass = mass_for_mean(models.ready.model.exit_blocks, mean_exit)
+                stopping = models.ready.with_policy(policy_for_mass(confidences, mass))
+                jobs = _jobs(models, stopping, batches, batch_size)
+                rows.append(_measure(models, stopping.policy, jobs, target, repeats))
+                bar.update(len(rows))
     network = models.ready.model
     made = models.ready.compression is not None and not Path(model).is_dir()
     planned = models.ready.compression is not None and not made
