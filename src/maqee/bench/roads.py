@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -26,12 +25,9 @@ from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import NEVER, EarlyExitModel, Policy
 from maqee.exits.segment import Kept
 from maqee.progress import phase
-from maqee.quant import Bits, QuantSettings
+from maqee.quant import QuantSettings
 from maqee.runs import short_name
 from maqee.runtime import ReadyModel, load, use_cuda_graphs
-from maqee.widths import BitPair
-
-HEAD_BITS = Bits(4, 4)
 
 
 def profile(
@@ -79,7 +75,7 @@ def profile(
     else:
         name = short_name(Path(model))
         if pairs:
-            settings = [_settings(pair, patch, common_steps) for pair in pairs]
+            settings = [asked_settings("W{}A{}".format(*pair), patch, None, common_steps) for pair in pairs]
             models = _quantized(Path(model), stage, engine, method, settings, target, show)
         else:
             models = [load(model, device=str(target), stage=stage, engine=engine)]
@@ -132,11 +128,6 @@ def _quantized(
                 run = write_run(quantized, Path(place, str(index)), trained.task_name)
                 models.append(load(run, device=str(device), engine=engine))
     return models
-
-
-def _settings(pair: BitPair, patch: str | None, common_steps: bool) -> QuantSettings:
-    """As `maqee compress` has them: what it chooses are the widths of blocks, and heads have four bits."""
-    return replace(asked_settings("W{}A{}".format(*pair), patch, None, common_steps), heads=HEAD_BITS)
 
 
 def _road_times(times: Sequence[float], exits: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
