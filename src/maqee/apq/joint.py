@@ -106,7 +106,7 @@ class JointRun:
 
     def step(self, state: SearchState) -> SearchState:
         """The next thing to do: errors, a rung of the ladder, a move, or the end."""
-        if self.options.exit_ms is not None:  # bits are free: the most of them were run at the start
+        if self.options.exit_ms is not None:  # bits are free, or pairs have times: the most bits were run at the start
             pair = self._next_timed(state)
             return self._finish(state) if pair is None else self._visited(state, self.measure.trace(pair), "exact", {})
         if not state.errors:

@@ -1,7 +1,7 @@
 """Times that depend on widths: what leaving takes on an engine where all blocks have one pair of widths.
 
-On integer units most pairs take the same time, but not all: an engine may need sums of activations beside products for
-eight bits and not for seven, or two products for wide weights. Which it is, is measured and not guessed.
+On integer units most pairs take the same time, but not all: on OpenVINO eight bits of activations take longer than
+seven, and eight bits of both more than twice as long. What a pair takes is measured and not guessed.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def compress(
         preprocessing: what replaces the checkpoint's own, for a model that is read from files: any of `resize` (short
             side before the crop), `mean`, `std`, `resample` and `exif`.
         cost: times that `profile` measured, or their file: the cost is then time, not BOPs. Widths are those of the
-            timed pairs that is best or, where widths were not timed, six bits of weights and eight of activations,
-            because fewer are no faster; search_options may say otherwise.
+            best timed pair or, where widths were not timed, six bits of weights and eight of activations, because fewer
+            are no faster; search_options may say otherwise.
         budget: the most cost or the least metric; asked for nothing, at most a point below what the quantized model
             can reach.
         search_options: how to search.
