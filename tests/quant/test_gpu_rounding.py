@@ -120,7 +120,7 @@ def test_a_network_on_a_gpu_gives_what_pytorch_alone_gives(gpu: torch.device, mo
     quantized = quantize(small_model().to(gpu), images, "rtn")
     with torch.inference_mode():
         found = quantized.model(images)
-        monkeypatch.setattr("maqee.quant.terms._has_kernel", lambda grid, x: False)
+        monkeypatch.setattr("maqee.quant.terms._triton_is_there", lambda: False)
         monkeypatch.setattr("maqee.quant.layer.all_short", lambda *operands: False)
         monkeypatch.setattr("maqee.quant.attend.all_short", lambda *operands: False)
         expected = quantized.model(images)

@@ -199,11 +199,10 @@ class QuantLayer(nn.Module):
         weights = weight_terms(state.codes, state.scale, state.zero, state.group)
         if isinstance(inner, nn.Conv2d):
             terms = operand_terms(grid, as_picture(x, rest[0]) if isinstance(inner, TokenDepthwise) else x)
-            y = multiply_terms(terms, weights, lambda a, b: sums.convolve(a, b, inner, self.name))
+            y = multiply_terms(terms, weights, lambda a, b: sums.convolve(a, b, inner, self.name), state.bias)
         else:
             terms = operand_terms(grid, x)
-            y = multiply_terms(terms, weights, lambda a, b: sums.matmul(a, b.t(), self.name))
-        y = y if state.bias is None else y + state.bias
+            y = multiply_terms(terms, weights, lambda a, b: sums.matmul(a, b.t(), self.name), state.bias)
         if isinstance(inner, TokenDepthwise):
             return y.flatten(1, 2)
         return y.permute(0, 3, 1, 2) if isinstance(inner, nn.Conv2d) else y

@@ -107,12 +107,22 @@ def weight_terms(codes: Tensor, scale: Tensor, zero: Tensor, group: Tensor | Non
     return terms
 
 
-def multiply_terms(left: Sequence[Term], right: Sequence[Term], multiply: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The product of two operands; output channels with steps of their own are last in what `multiply` returns."""
-    total: Tensor | None = None
-    for one in left:
-        for other in right:
-            part = multiply(one.codes, other.codes) * (one.step * other.step)
-            total = part if total is None else total + part
-    assert total is not None
-    return total
+def multiply_terms(
+    left: Sequence[Term],
+    right: Sequence[Term],
+    multiply: Callable[[Tensor, Tensor], Tensor],
+    bias: Tensor | None = None,
+) -> Tensor:
+    """The product of two operands, and a bias; output channels with steps of their own are last in what comes out."""
+    pairs = [(one, other) for one in left for other in right]
+    parts = [multiply(one.codes, other.codes) for one, other in pairs]
+    steps = [one.step * other.step for one, other in pairs]
+    if parts[0].is_cuda and not torch.compiler.is_compiling() and _triton_is_there():
+        from maqee.quant.gpu_sums import can_be_summed, scaled_sum  # not above: few have Triton
+
+        if can_be_summed(parts, steps):
+            return scaled_sum(parts, steps, bias)
+    total = parts[0] * steps[0]
+    for part, step in zip(parts[1:], steps[1:], strict=True):
+        total = total + part * step
+    return total if bias is None else total + bias
