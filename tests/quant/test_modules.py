@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
 from maqee.models.layers import Attend, TokenDepthwise
-from maqee.quant.attend import QuantAttend
+from maqee.quant.attend import QuantAttend, _filled_product
 from maqee.quant.coded import GridModule, WeightState, rounded_state
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, grid_from_range
 from maqee.quant.layer import QuantLayer
@@ -348,3 +349,18 @@ def test_states_are_compact() -> None:
     assert isinstance(state, WeightState)
     assert state.stored.numel() == 16  # two to a byte
     assert F.one_hot(state.codes.long(), 16).sum() == 32
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_filled_rows_are_the_same(turned: bool) -> None:
+    left, right = torch.randn(2, 3, 5, 7, dtype=torch.float64), torch.randn(2, 3, 7, 13, dtype=torch.float64)
+    if turned:
+        right = right.transpose(-2, -1).contiguous().transpose(-2, -1)
+    results = []
+    for multiply in (torch.matmul, partial(_filled_product, inner=1, columns=3)):
+        one, other = left.detach().requires_grad_(), right.detach().requires_grad_()
+        found = multiply(one, other)
+        (found * torch.arange(13)).sum().backward()
+        results.append([found, one.grad, other.grad])
+    for expected, found in zip(*results, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
@@ -12,6 +13,8 @@ from maqee.quant.coded import GridModule
 from maqee.quant.layer import all_short, made_from_codes, with_gradient
 from maqee.quant.sums import EXECUTED, SIMULATED, tensor_cores
 from maqee.quant.terms import multiply_terms, operand_terms
+
+ALIGNED = 8  # numbers of two bytes that a GPU fetches at once
 
 
 class QuantAttend(nn.Module):
@@ -103,7 +106,7 @@ class QuantAttend(nn.Module):
         if not self.enabled:
             return one @ other
         if self.learners is not None:
-            return _rounded(self.learners, left, one) @ _rounded(self.learners, right, other)
+            return aligned_product(_rounded(self.learners, left, one), _rounded(self.learners, right, other))
         grids = self.all_grids()
 
         def from_values() -> Tensor:
@@ -122,3 +125,27 @@ class QuantAttend(nn.Module):
 def _rounded(grids: Mapping[str, nn.Module] | nn.ModuleDict, operand: str, x: Tensor) -> Tensor:
     """An operand on its grid, if it has one."""
     return grids[operand](x) if operand in grids else x
+
+
+def aligned_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of (..., n, k) and (..., k, m), with rows that begin in memory where a GPU's tensor cores want them.
+
+    197 tokens do not, and such a product takes them three times as long, forward and backward. What is filled up are
+    zeros, so that the numbers stay as they are; compiled, it is written by the kernel that makes the operand.
+    """
+    inner, columns = right.shape[-2:]
+    more = -inner % ALIGNED, -columns % ALIGNED
+    if not (left.is_cuda and any(more)):
+        return left @ right
+    return _filled_product(left, right, *more)
+
+
+def _filled_product(left: Tensor, right: Tensor, inner: int, columns: int) -> Tensor:
+    """The product with so many more columns on the left and on the right, which are zeros."""
+    turned = right.stride(-2) == 1  # a transposed operand keeps its order in memory
+    if turned:
+        right = F.pad(right.transpose(-2, -1), (0, inner, 0, columns)).transpose(-2, -1)
+    else:
+        right = F.pad(right, (0, columns, 0, inner))
+    wanted = right.shape[-1] - columns
+    return (F.pad(left, (0, inner)) @ right)[..., :wanted]
