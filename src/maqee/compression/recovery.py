@@ -84,9 +84,13 @@ class RecoveryStage(Stage):
         self.settings = settings or RecoverySettings()
         self.factors = size_factors(self) if self.settings.lr_by_size else {}
 
+    def form(self, step: int) -> int:
+        """Full depth alone, where it has steps of its own, or everything."""
+        return int(self.settings.alternate and full_depth_alone(step))
+
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """sum_e w_e (task_loss x loss_e + T^2 KL(teacher || exit e)); or full depth alone, with weight 1."""
-        alone = self.settings.alternate and full_depth_alone(step)
+        alone = bool(self.form(step))
         early = self.settings.teacher != "full" and not alone
         with torch.no_grad():
             wanted = self.teacher[0].forward_all(images, only_final=not early).outputs

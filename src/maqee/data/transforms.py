@@ -48,8 +48,10 @@ def centre_crop(images: Tensor, preprocessing: Preprocessing, fill: float = 0) -
 
 def normalize(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Values 0..1 to the range that the model wants; then subtract the mean of each channel and divide by its std."""
-    mean = torch.tensor(preprocessing.mean, device=images.device)[:, None, None]
-    std = torch.tensor(preprocessing.std, device=images.device)[:, None, None]
+    mean, std = (
+        to_device(torch.tensor(numbers), images.device)[:, None, None]
+        for numbers in (preprocessing.mean, preprocessing.std)
+    )
     if (white := 255 * preprocessing.rescale) != 1:
         images = images * white
     return (images - mean) / std

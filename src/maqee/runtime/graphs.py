@@ -182,10 +182,11 @@ class CudaRecorder:
 
     Args:
         device: the GPU; the current one when left out.
+        warm_up: how often a function runs before it is recorded; 0 where it has run already.
     """
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
+    def __init__(self, device: torch.device | None = None, warm_up: int = 3) -> None:
+        self.device, self.warm_up = device, warm_up
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, function: Callable[[], T]) -> tuple[Replay, T]:
@@ -198,7 +199,7 @@ class CudaRecorder:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                for _ in range(3):
+                for _ in range(self.warm_up):
                     function()
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()

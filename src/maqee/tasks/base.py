@@ -30,12 +30,14 @@ class Task(Protocol):
         metric_name: what the metric is called in tables.
         score_name: what the mean of scores is called there, which a search works with.
         targets: the kind of targets that a data set must have: "labels", "masks" or "boxes".
+        on_device: whether losses are computed where the outputs lie, without the host.
     """
 
     name: str
     metric_name: str
     score_name: str
     targets: str
+    on_device: bool
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Per-sample loss (batch,), differentiable. Targets may be soft."""

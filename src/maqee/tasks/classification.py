@@ -41,6 +41,7 @@ class Classification:
     name = "classification"
     metric_name = score_name = "accuracy"
     targets = "labels"
+    on_device = True
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         self.label_smoothing = label_smoothing

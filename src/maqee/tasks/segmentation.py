@@ -69,6 +69,7 @@ class Segmentation:
     metric_name = "mIoU"
     score_name = "image IoU"
     targets = "masks"
+    on_device = True
 
     def __init__(
         self,

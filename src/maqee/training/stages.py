@@ -45,6 +45,10 @@ class Stage(nn.Module):
         """The loss to minimise and its pieces for the log."""
         raise NotImplementedError
 
+    def form(self, step: int) -> int:
+        """Which computation a step is: steps of the same form differ in their numbers alone."""
+        return 0
+
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters that the stage changes."""
         for name, parameter in self.named_parameters():
@@ -127,9 +131,13 @@ class Joint(Stage):
         super().__init__(model, task)
         self.distillation = distillation
 
+    def form(self, step: int) -> int:
+        """Full depth alone, or everything."""
+        return int(full_depth_alone(step))
+
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Even steps: final loss only. Odd steps: all exits, the deeper the heavier."""
-        if full_depth_alone(step):
+        if self.form(step):
             value = self.task.loss(self.model(images), targets).mean()
             return value, self.named_final(value)
         outputs = self.exits.forward_all(images).outputs

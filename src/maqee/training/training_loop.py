@@ -18,11 +18,13 @@ from maqee.models import Backbone
 from maqee.models.compiling import compile_each, undo_compile
 from maqee.models.layers import DropPath
 from maqee.progress import steps as show_steps
+from maqee.runtime.graphs import CudaRecorder
 from maqee.training.checkpoint import load_checkpoint, save_checkpoint
 from maqee.training.ema import Ema
 from maqee.training.log import TrainLog
 from maqee.training.optimizer import learning_rate, make_optimizer, set_rate
 from maqee.training.recipe import StageSection
+from maqee.training.recorded_steps import Losses, Pass, RecordedSteps, can_be_recorded
 from maqee.training.runner import Runner
 from maqee.training.stages import Stage
 
@@ -65,6 +67,7 @@ def train_stage(
     ema = Ema(stage, settings.ema) if settings.ema else None
     path = options.folder / f"{name}.checkpoint.safetensors"
     first = load_checkpoint(path, stage, optimizer, ema, options.digest) if path.exists() else 0
+    run = _passes(stage, module, list(trained.values()), settings, runner, options)
     log = TrainLog(options.folder, name, first, options.tensorboard) if runner.rank == 0 else None
     started = saved = time.monotonic()
     stage.train()
@@ -72,7 +75,7 @@ def train_stage(
         for step in range(first, total):
             set_rate(optimizer, factor := learning_rate(step, total, warmup))
             torch.manual_seed(options.seed * 1_000_003 + step)  # stochastic depth; batches draw for themselves
-            loss, pieces = _accumulate(module, batches, step, settings.accumulate, runner)
+            loss, pieces = _accumulate(run, batches, step, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(trained.values(), settings.clip or math.inf)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -133,19 +136,35 @@ def _freeze_rest(stage: Stage) -> dict[str, nn.Parameter]:
     return trained
 
 
-def _accumulate(
-    module: nn.Module, batches: TrainBatches, step: int, pieces: int, runner: Runner
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Forward and backward over the pieces of one batch; the mean loss, and the last piece's parts for the log."""
-    total = torch.zeros((), device=runner.device)
-    parts: dict[str, Tensor] = {}
-    for piece in range(pieces):
-        images, targets = batches.batch(step * pieces + piece)
+def _passes(
+    stage: Stage,
+    module: nn.Module,
+    trained: list[nn.Parameter],
+    settings: StageSection,
+    runner: Runner,
+    options: LoopOptions,
+) -> Pass:
+    """Forward and backward pass over a piece of a batch; recorded where the stage is compiled and allows it."""
+
+    def run(images: Tensor, targets: Tensor, step: int) -> Losses:
         with runner.autocast():
             loss, parts = module(images, targets, step)
-        runner.backward(loss / pieces)
-        total += loss.detach() / pieces
-    return total, parts
+        runner.backward(loss / settings.accumulate)
+        return loss.detach(), parts
+
+    recordable = can_be_recorded(runner.device, runner.world, settings.accumulate, stage.task.on_device)
+    if not (options.compile and recordable):
+        return run
+    return RecordedSteps(run, trained, stage.form, CudaRecorder(runner.device, warm_up=0))
+
+
+def _accumulate(run: Pass, batches: TrainBatches, step: int, pieces: int) -> Losses:
+    """Passes over the pieces of one batch; the mean loss, and the last piece's parts for the log."""
+    losses = []
+    for piece in range(pieces):
+        loss, parts = run(*batches.batch(step * pieces + piece), step)
+        losses.append(loss)
+    return torch.stack(losses).mean(), parts
 
 
 def _measure(loss: Tensor, norm: Tensor, parts: dict[str, Tensor], name: str, step: int) -> dict[str, float]:
