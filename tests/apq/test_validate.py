@@ -16,7 +16,7 @@ from maqee.apq import (
     exit_costs,
     policy_figures,
 )
-from maqee.apq.validate import expected_from, fold_outcomes
+from maqee.apq.validate import expected_from, falls_beyond_chance, fold_outcomes
 from maqee.errors import MaqeeError
 from tests.apq.makers import make_trace
 
@@ -127,3 +127,20 @@ def test_the_standard_error_is_how_far_means_stray() -> None:
 def test_no_outcomes_say_nothing() -> None:
     assert fold_outcomes(make_trace(9), lambda part: Found((0.5,) * 3, 0.0, 0.0)) == ()
     assert expected_from(()) is None
+
+
+def test_what_falls_beyond_chance_by_hand() -> None:
+    """Of 100 samples n fall by 1: the mean is -n / 100 and its standard error sqrt(n (1 - n / 100) / 99) / 10."""
+    before = np.ones(100)
+    for wrong, expected in (
+        (0, False),
+        (3, False),
+        (4, True),
+        (40, True),
+    ):  # -0.03 and 2 x 0.0171; -0.04 and 2 x 0.0197
+        after = np.repeat([0.0, 1.0], [wrong, 100 - wrong])
+        assert falls_beyond_chance(before, after) is expected
+        assert not falls_beyond_chance(after, before)  # better is never worse
+    swapped = np.repeat([0.0, 1.0], [10, 90])
+    assert not falls_beyond_chance(swapped, swapped[::-1])  # others are wrong, as many as before
+    assert falls_beyond_chance(before, before - 0.01)  # all of them a little

@@ -284,12 +284,12 @@ def test_a_log_file_shows_every_phase(
 def test_recovery_that_was_discarded_is_said(
     model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Training that makes the objective worse is taken back, and the user hears of it."""
+    """Training after which the limit is missed is taken back, and the user hears of it."""
     choose = expected_choice
 
     def worse(*arguments: Any) -> Any:
         found = choose(*arguments)
-        return found._replace(found=found.found._replace(objective=1e9))
+        return found._replace(found=found.found._replace(excess=1e9))
 
     monkeypatch.setattr(recovery, "expected_choice", worse)
     options = quick_options(recovery_steps=2)
@@ -297,6 +297,21 @@ def test_recovery_that_was_discarded_is_said(
     done = run(model, train=digits("train"), options=options, search_options=how, budget=asked, out=tmp_path / "out")
     assert done.notes == (DISCARDED,)
     assert done.plan.thresholds == Plan.load(tmp_path / "out" / "unrecovered" / "plan.json").thresholds
+
+
+@pytest.mark.parametrize(("wrong_after", "kept"), [(3, True), (40, False)])
+def test_training_is_taken_back_only_if_it_is_worse_beyond_chance(
+    model: EarlyExitModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_after: int, kept: bool
+) -> None:
+    """All of 100 images were right; three wrong ones may be chance (error 1.7 points), forty are not."""
+    scores = [np.ones(100), np.repeat([0.0, 1.0], [wrong_after, 100 - wrong_after])]
+    monkeypatch.setattr(recovery, "policy_scores", lambda *arguments: scores.pop(0))
+    options, asked = quick_options(recovery_steps=2), Budget(like="W4A4")
+    how = SearchOptions(max_swaps=0)
+    done = run(model, train=digits("train"), options=options, search_options=how, budget=asked, out=tmp_path / "out")
+    assert done.plan.history[-1].kind == "recovery"
+    assert done.plan.history[-1].accepted is kept
+    assert (DISCARDED in done.notes) is not kept
 
 
 def test_a_missed_target_keeps_the_nearest_plan(model: EarlyExitModel, tmp_path: Path) -> None:

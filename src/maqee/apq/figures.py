@@ -67,6 +67,16 @@ def policy_bops(trace: Trace, thresholds: Sequence[float]) -> Floats:
     return exit_bops(trace) - closing_saves(head_bops(trace), thresholds)
 
 
+def scores_at(trace: Trace, taken: NDArray[np.intp]) -> Floats:
+    """The task's score of every sample at the exit that it takes: (samples,)."""
+    return trace.correct[np.arange(trace.samples), taken].astype(np.float64)
+
+
+def policy_scores(trace: Trace, thresholds: Sequence[float]) -> Floats:
+    """The same under a policy."""
+    return scores_at(trace, take_exits(trace.confidence[:, :-1], thresholds))
+
+
 def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
     """Metric, loss and expected cost of a policy on the trace's samples."""
     taken = take_exits(trace.confidence[:, :-1], thresholds)
@@ -74,7 +84,7 @@ def policy_figures(trace: Trace, thresholds: Sequence[float]) -> Figures:
     mass = exit_mass(taken, trace.exits)
     average = sum(trace.bits.mean_weights) / trace.depth
     return Figures(
-        metric=float(trace.correct[rows, taken].astype(np.float64).sum() / trace.samples),
+        metric=float(scores_at(trace, taken).sum() / trace.samples),
         loss=float(trace.loss[rows, taken].astype(np.float64).sum() / trace.samples),
         bops=float((mass * policy_bops(trace, thresholds)).sum()),
         mean_exit=float((mass * np.array(trace.exit_blocks)).sum()),

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maqee.apq.figures import policy_bops
+from maqee.apq.figures import Floats, policy_bops, scores_at
 from maqee.apq.records import Expected, FoldOutcome, Found
 from maqee.apq.trace import Trace
 from maqee.errors import MaqeeError
 from maqee.policy import take_exits
 
 FOLDS = 5
+STANDARD_ERRORS = 2.0  # further from zero than that a difference is taken for real
 Choose = Callable[[Trace], Found]  # samples to thresholds, and what these achieve on them
 
 
@@ -50,7 +51,7 @@ def fold_outcomes(trace: Trace, choose: Choose, folds: int = FOLDS) -> tuple[Fol
 def outcome_on(held_out: Trace, found: Found) -> FoldOutcome:
     """What a choice does on samples that had no part in it."""
     taken = take_exits(held_out.confidence[:, :-1], found.thresholds)
-    metric = held_out.correct[np.arange(held_out.samples), taken].astype(np.float64)
+    metric = scores_at(held_out, taken)
     bops = policy_bops(held_out, found.thresholds)[taken]
     return FoldOutcome(
         thresholds=found.thresholds,
@@ -88,6 +89,17 @@ def expected_from(outcomes: Sequence[FoldOutcome]) -> Expected | None:
 def cross_validate(trace: Trace, choose: Choose, folds: int = FOLDS) -> Expected | None:
     """What a way of choosing achieves on samples that did not choose; None if there are too few of them."""
     return expected_from(fold_outcomes(trace, choose, folds))
+
+
+def falls_beyond_chance(before: Floats, after: Floats) -> bool:
+    """Whether the scores of the same samples are worse by more than two standard errors of the mean difference.
+
+    A plan is the best of many on its samples, and so looks better on them than it is; what is compared with it, and was
+    not chosen on them, does not. Half a point less on 2,000 images is no reason to believe that it is worse.
+    """
+    change = after - before
+    error = _standard_error(float(change.mean()), float((change**2).sum()), len(change))
+    return bool(change.mean() < -STANDARD_ERRORS * error)
 
 
 def _standard_error(mean: float, square_sum: float, samples: int) -> float:

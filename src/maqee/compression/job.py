@@ -42,7 +42,7 @@ from maqee.runtime.ready import Compression, ReadyModel
 from maqee.tasks import tasks
 from maqee.threads import threads_for
 
-DISCARDED = "Training did not improve the objective, so that the plan and the weights are those from before it."
+DISCARDED = "Training made the plan worse, so that the plan and the weights are those from before it."
 
 
 def compress_model(

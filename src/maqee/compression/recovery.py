@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from maqee.apq import BitSettings, Budget, Position, SearchResult, SearchState, Step, Trace, policy_figures
+from maqee.apq.figures import policy_scores
 from maqee.apq.held_out import expected_choice
+from maqee.apq.validate import falls_beyond_chance
 from maqee.compression.learning_rates import size_factors
 from maqee.compression.model_measure import ModelMeasure
 from maqee.compression.recovery_settings import MOST_IMAGES, RecoverySettings, usual_lr
@@ -200,7 +202,7 @@ class Recovery:
 def recover_and_choose(
     measure: ModelMeasure, recovery: Recovery, result: SearchResult, budget: Budget, steps: int
 ) -> SearchResult:
-    """Train, measure again, and keep the outcome; where a cost is given, only if it is better.
+    """Train, measure again, and keep the outcome; where a cost is given, not if it is worse.
 
     Whether the budget is met is for the caller to look at: what was trained is kept in any case. Confidences of the
     model before training are of no use any more, so thresholds are searched from the start. Only the widths of the
@@ -221,7 +223,7 @@ def recover_and_choose(
     found, figures = choice.found, policy_figures(trace, choice.found.thresholds)
     position = Position(trace.bits, found.thresholds, found.excess, found.objective, figures, AFTER)
     step, folds = Step("recovery", position, True, position.excess, position.objective), choice.outcomes
-    if target == state.target and not target.asks_for_metric and not position.beats(best):
+    if target == state.target and not target.asks_for_metric and _is_worse(result, trace, position):
         measure.restore(BEFORE)
         trace, position, folds = measure.trace(best.bits), best, state.folds
         step = replace(step, accepted=False, best_excess=best.excess, best_objective=best.objective)
@@ -229,6 +231,17 @@ def recover_and_choose(
         state, budget=budget, target=target, best=position, now=position, history=(*state.history, step), folds=folds
     )
     return SearchResult(position, state, trace)
+
+
+def _is_worse(before: SearchResult, trace: Trace, position: Position) -> bool:
+    """Whether training has made a plan worse: by J, where that is the objective, else by more than chance can do."""
+    best = before.best
+    if before.state.options.objective == "paper":
+        return not position.beats(best)
+    if position.excess != best.excess:
+        return position.excess > best.excess
+    scores = policy_scores(before.trace, best.thresholds), policy_scores(trace, position.thresholds)
+    return falls_beyond_chance(*scores)
 
 
 def target_after_training(budget: Budget, state: SearchState, trace: Trace) -> Budget:

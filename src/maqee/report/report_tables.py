@@ -127,7 +127,7 @@ def _training_words(run: RunContent, options: dict[str, Any]) -> str:
         return "none"
     count = options.get("recovery_steps")
     words = "" if count is None else f"{count} steps, "
-    return words + ("kept" if steps[-1].accepted else "not kept, because it did not improve the objective")
+    return words + ("kept" if steps[-1].accepted else "not kept, because it made the plan worse")
 
 
 def compared(runs: Sequence[RunContent]) -> list[tuple[str, list[str]]]:

@@ -79,7 +79,7 @@ def _thresholds(case: Case, row: Measuring, trace: Trace, folder: Path, place: P
 
 
 def _training_kept(case: Case, folder: Path) -> bool | None:
-    """Whether the model is what training made of it; a search takes training back that does not pay. None without."""
+    """Whether the model is what training made of it; a search takes training back that makes it worse. None without."""
     if not case.config.options.recovery_steps:
         return None
     if case.kind != "search":
