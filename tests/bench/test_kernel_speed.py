@@ -132,10 +132,20 @@ def test_branches_without_kernels_have_no_steps(device: torch.device, monkeypatc
     assert [step.name for step in kernel_steps.block_steps(block, x)] == ATTENTION
     monkeypatch.setattr(kernel_steps, "MOST_TOKENS", 3)
     assert kernel_steps.block_steps(block, x) == []
+
+
+@torch.inference_mode()
+def test_windows_are_steps_too(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    from maqee.bench import kernel_steps
+
+    monkeypatch.setattr(kernel_steps, "MOST_TOKENS", 3)  # an image has many windows, and each few tokens
     swin = pair_of("test-swin", device)
     images = noise(swin.quantized.backbone, 1, 0, device)
     start_kernels(swin.quantized, images)
-    assert kernel_steps.block_steps(*first_block(swin, images)) == []
+    steps = kernel_steps.block_steps(*first_block(swin, images))
+    assert [step.name for step in steps][: len(ATTENTION)] == ATTENTION
+    attention = steps[ATTENTION.index("attention")]
+    assert attention.operations == 2 * 2 * 256 * 16 * 16  # two products of 256 tokens with 16 others, 16 wide
 
 
 @torch.inference_mode()

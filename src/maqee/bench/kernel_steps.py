@@ -39,7 +39,7 @@ def block_steps(block: nn.Module, x: Tensor) -> list[Step]:
         return []
     attention, mlp = block
     steps: list[Step] = []
-    if isinstance(attention, KernelAttention) and x.shape[1] <= MOST_TOKENS:
+    if isinstance(attention, KernelAttention) and (attention.plain is None or x.shape[1] <= MOST_TOKENS):
         steps += _attention_steps(attention, x)
     if isinstance(mlp, KernelMlp):
         steps += _mlp_steps(mlp, attention(x))
@@ -53,10 +53,11 @@ def _attention_steps(attention: KernelAttention, x: Tensor) -> list[Step]:
     coded = attention.code(x)
     qkv = expect_codes(attention.qkv(coded))
     mixed = expect_codes(attention.attend(qkv, batch))
+    seen = tokens if attention.attend.windows is None else attention.attend.windows.tokens
     return [
         Step("norm 1", partial(attention.code, x), None),
         Step("qkv", partial(attention.qkv, coded), _operations(attention.qkv, batch * tokens)),
-        Step("attention", partial(attention.attend, qkv, batch), 2 * batch * attention_macs(tokens, tokens, dim)),
+        Step("attention", partial(attention.attend, qkv, batch), 2 * batch * attention_macs(tokens, seen, dim)),
         Step("projection", partial(attention.proj, mixed, stream), _operations(attention.proj, batch * tokens)),
     ]
 

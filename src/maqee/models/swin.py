@@ -117,10 +117,11 @@ class SwinBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, tokens, dim)."""
-        x = x + self.drop_path(self._window_attention(self.norm1(x)))
+        x = x + self.drop_path(self.window_attention(self.norm1(x)))
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
-    def _window_attention(self, x: Tensor) -> Tensor:
+    def window_attention(self, x: Tensor) -> Tensor:
+        """What attention makes of normalised tokens x: (batch, tokens, dim), before it is added to the stream."""
         batch, _, dim = x.shape
         (rows, columns), (padded_rows, padded_columns) = self.grid, self.padded
         picture = x.view(batch, rows, columns, dim)

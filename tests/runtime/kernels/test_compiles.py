@@ -16,12 +16,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 
-def ptx(kernel, types, constants, warps):
+def ptx(kernel, types, constants, warps, **more):
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in names}
     places = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs={})
-    options = {"num_warps": warps, "num_stages": 3}
+    options = {"num_warps": warps, "num_stages": 3, **more}
     pointers = [i for i, name in enumerate(names) if signature[name].startswith("*")]
     source.attrs = {(i,): [["tt.divisibility", 16]] for i in pointers}  # as memory is that torch gives out
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
@@ -87,13 +87,17 @@ for pool, kind in ((True, "*i32"), (False, "*i8")):
 ATTENTION = """
 from maqee.runtime.kernels.attention import _attention
 
-types = {"qkv": "*i8", "out": "*i8", "out_sums": "*i32", "heads": "i32", "offset": "i32"}
+types = {"qkv": "*i8", "out": "*i8", "out_sums": "*i32", "places": "*i32", "heads": "i32", "offset": "i32"}
 rest = "q_rest k_rest v_rest octaves p_first p_second p_low p_high step second_step low high"
 types |= {name: "fp32" for name in rest.split()}
 constants = dict(KIND=0, TOKENS=50, HEAD=64, QKV_WIDTH=576, OUT_WIDTH=192, CODES=True, OUT_SUMS=False)
-constants |= dict(RESTS=True, COMPILED=True)
+constants |= dict(RESTS=True, COMPILED=True, WINDOWS=0, OWN_BIAS=False)
 constants |= dict(BLOCK_M=64, BLOCK_N=64, BLOCK_D=64)
 assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16" in ptx(_attention, types, constants, 4)
+constants |= dict(TOKENS=49, HEAD=32, QKV_WIDTH=384, OUT_WIDTH=128, WINDOWS=64, BLOCK_D=32)
+for own in (False, True):
+    found = ptx(_attention, types, constants | dict(OWN_BIAS=own), 4)
+    assert "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16" in found
 """
 # Divisions must be PyTorch's, and nothing may be joined that rounds by itself.
 SIMULATED = """
@@ -104,6 +108,13 @@ for kernel in (_uniform, _powers):
     found = ptx(kernel, types, dict(BLOCK=1024), 4)
     assert "div.rn.f32" in found
     assert "div.full" not in found
+
+from maqee.quant.gpu_sums import _scaled_sum
+
+types = {"count": "i32", "columns": "i32"}
+constants = dict(PARTS=4, BY_COLUMN=True, BIAS=True, BLOCK=1024)
+assert "fma.rn.f32" in ptx(_scaled_sum, types, constants, 4)
+assert "fma" not in ptx(_scaled_sum, types, constants, 4, enable_fp_fusion=False)
 """
 
 

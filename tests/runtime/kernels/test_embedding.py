@@ -65,7 +65,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_tokens_at_their_places(name: str, patch: Bits, size: tuple[int, int], device: torch.device) -> None:
     from maqee.runtime.kernels.embedding import KernelEmbedding
     from maqee.runtime.kernels.passing import in_half
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     model = quantized(patch, **VARIANTS[name])
     vit = model.model
@@ -88,7 +88,7 @@ def test_tokens_at_their_places(name: str, patch: Bits, size: tuple[int, int], d
 
 
 def test_images_of_no_whole_patches(device: torch.device) -> None:
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     vit = quantized(Bits(8, 8)).model.to(device)
     assert isinstance(vit, ViT)
@@ -110,7 +110,7 @@ def test_places_by_hand(device: torch.device) -> None:
 
 
 def test_the_embedding_itself_is_left_alone(device: torch.device) -> None:
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     vit = quantized(FLOAT).model.to(device)
     assert isinstance(vit, ViT)

@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton is not installed on this machine")
 
 from maqee.runtime.kernels.fitness import cuts_patches, store_depthwise, store_layer, store_operands
 from maqee.runtime.kernels.stored import StoredWeights
-from maqee.runtime.kernels.swapping import Swapper
+from maqee.runtime.kernels.swapper import Swapper
 
 STEP = torch.tensor(0.1)
 UNIFORM = UniformGrid(4, STEP, torch.tensor(7.0))

@@ -59,7 +59,7 @@ def test_rows_are_read_as_they_are(normed: bool, device: torch.device) -> None:
 def test_a_block_rounds_after_each_branch(preset: str, method: str, device: torch.device) -> None:
     """Bit for bit the kernels with a stream in float32, rounded between them."""
     from maqee.runtime.kernels.passing import in_half
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     vit = early_exit(quantized(preset, method, "mlp")).backbone.to(device)
     block = vit.blocks[0]
@@ -76,7 +76,7 @@ def test_a_block_rounds_after_each_branch(preset: str, method: str, device: torc
 
 @torch.no_grad()
 def test_a_block_with_layer_scale_is_rounded_at_its_end(device: torch.device) -> None:
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     block = randomize(Block(32, 2, 64, layer_scale=True), std=0.3).to(device)
     assert isinstance(block, Block)

@@ -97,7 +97,7 @@ def long_way(head: LocalHead | GlobalHead, codes: Tensor, x: Tensor) -> Tensor:
 @torch.no_grad()
 def test_the_mean_of_codes_is_enough(kind: str, bits: int, device: torch.device) -> None:
     from maqee.runtime.kernels.lgvit_heads import KernelLocalHead, PooledHead
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     head = head_of(quantized(kind, bits))
     swapped, x = Swapper().swap(copy.deepcopy(head).to(device), "head"), some_tokens(head)
@@ -126,7 +126,7 @@ def test_the_mean_of_codes_is_enough(kind: str, bits: int, device: torch.device)
 @torch.no_grad()
 def test_same_answers_as_the_reference(kind: str, variant: str, device: torch.device) -> None:
     """A number in the middle of two codes may become either, and moves the answer for its image, and no other."""
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     model = quantized(kind, 6, **VARIANTS[variant])
     head = head_of(model)
@@ -140,7 +140,7 @@ def test_same_answers_as_the_reference(kind: str, variant: str, device: torch.de
 @pytest.mark.parametrize("kind", ["local-3x3", "global-s2"])
 @torch.no_grad()
 def test_tokens_in_half(kind: str, device: torch.device) -> None:
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     head = head_of(quantized(kind, 4)).to(device)
     swapped, x = Swapper().swap(head, "head"), some_tokens(head).half().to(device)
@@ -152,7 +152,7 @@ def test_tokens_in_half(kind: str, device: torch.device) -> None:
 def test_without_special_tokens(scheme: str, device: torch.device) -> None:
     """A norm stands in front of the mean, so that it needs the features of every patch."""
     from maqee.runtime.kernels.lgvit_heads import KernelFeaturesHead
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     network = randomize(add_exits(load_backbone("test-swin"), scheme, positions=(3,)), std=0.3)
     model = quantize(network, pictures(), "rtn", QuantSettings(weight_bits=6, act_bits=6))
@@ -168,7 +168,7 @@ def test_without_special_tokens(scheme: str, device: torch.device) -> None:
 @torch.no_grad()
 def test_more_patches_than_attention_has_room_for(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     from maqee.runtime.kernels import lgvit_heads
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     head = head_of(quantized("global-s2", 4)).to(device)
     swapped, x = Swapper().swap(head, "head"), some_tokens(head).half().to(device)
@@ -195,7 +195,7 @@ class Floats(TorchDispatchMode):
 @torch.no_grad()
 def test_no_copy_of_all_tokens(kind: str, device: torch.device) -> None:
     """What is normalised, sliced, added or pooled is never written down for every token, in float."""
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     head = head_of(quantized(kind, 4)).to(device)
     swapped, x = Swapper().swap(head, "head"), some_tokens(head, 1).to(device)

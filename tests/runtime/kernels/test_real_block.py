@@ -33,7 +33,7 @@ def grid_of(module: Any) -> StoredGrid:
 def test_only_ties_differ(shared_weights: Path, device: torch.device) -> None:
     from maqee.runtime.kernels.branches import KernelAttention, KernelMlp, expect_codes
     from maqee.runtime.kernels.passing import Coded
-    from maqee.runtime.kernels.swapping import Swapper
+    from maqee.runtime.kernels.swapper import Swapper
 
     settings = QuantSettings(weight_bits=4, act_bits=4)
     images = pictures(3, side=224)

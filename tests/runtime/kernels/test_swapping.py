@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import maqee
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, add_exits
 from maqee.exits.segment import SegmentOutput
-from maqee.models import load_backbone
+from maqee.models import Swin, SwinConfig, load_backbone
 from maqee.quant import QuantizedModel, QuantSettings, quantize
 from maqee.quant.integer import execute_integers
 from maqee.runtime import use_cuda_graphs
@@ -23,6 +24,7 @@ from tests.quant.makers import EVERYTHING, pictures
 from tests.runtime.makers import small_model, write_compressed_run, write_trained_run
 
 IMAGES = 2
+THROUGHOUT = "codes throughout, norm and sum in the same kernels"
 
 
 @pytest.fixture
@@ -37,10 +39,10 @@ def quantized(preset: str, method: str, exits: str, **wanted: Any) -> QuantizedM
 
 
 def walk(
-    model: EarlyExitModel, count: int, images: int
+    model: EarlyExitModel, count: int, images: int, size: int
 ) -> list[tuple[tuple[Tensor, dict[int, Tensor]], SegmentOutput]]:
     """What goes into each of the first segments and what comes out."""
-    x = torch.randn(images, 3, 32, 32, generator=torch.Generator().manual_seed(5))
+    x = torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(5))
     kept: dict[int, Tensor] = {}
     seen = []
     for segment in model.segments[:count]:
@@ -66,13 +68,15 @@ def assert_nearly_all_equal(got: Tensor, expected: Tensor) -> None:
 
 
 @torch.no_grad()
-def compare(quantized_model: QuantizedModel, count: int, device: torch.device, images: int = IMAGES) -> list[str]:
+def compare(
+    quantized_model: QuantizedModel, count: int, device: torch.device, images: int = IMAGES, size: int = 32
+) -> list[str]:
     """Segments on kernels against the reference, from equal inputs; how each part was computed."""
     from maqee.runtime.kernels.swapping import describe, use_kernels
 
     model = early_exit_model(quantized_model)
     with execute_integers(quantized_model):
-        reference = walk(model, count, images)
+        reference = walk(model, count, images, size)
     model.to(device)
     use_kernels(model)
     for segment, ((x, kept), expected) in zip(model.segments, reference, strict=False):
@@ -124,10 +128,26 @@ def test_decoders_read_patches_of_four_blocks(device: torch.device) -> None:
     assert isinstance(segment.head, KernelSegformerHead)
 
 
-def test_swin_runs_layer_by_layer(device: torch.device) -> None:
-    lines = compare(quantized("test-swin", "rtn", "mlp", weight_bits=5, act_bits=7), 1, device, images=1)
+@pytest.mark.parametrize(("method", "bits"), [("rtn", 7), ("erq", 4)])
+def test_swin_in_windows(method: str, bits: int, device: torch.device) -> None:
+    """Two blocks, of which the second is shifted, so that windows have masks of their own."""
+    model = quantized("test-swin", method, "mlp", weight_bits=5, act_bits=bits)
+    lines = compare(model, 1, device)
+    assert [f"backbone.blocks.{number}.attn: {THROUGHOUT}" in lines for number in range(6)] == [True] * 6
+    assert "backbone.blocks.0.mlp: codes throughout, norm and sum in the same kernels" in lines
+    assert not any("simulated" in line for line in lines)
+
+
+def test_pictures_that_windows_do_not_fit(device: torch.device) -> None:
+    """A grid of 6 x 6 has windows of 4 that are filled up: attention is simulated, the layers around it are not."""
+    config = load_backbone("test-swin").config
+    assert isinstance(config, SwinConfig)
+    network = randomize(EarlyExitModel(Swin(replace(config, image_size=(12, 12))), (2,), ("mlp",)), std=0.3)
+    model = quantize(network, torch.randn(4, 3, 12, 12), "rtn", QuantSettings(weight_bits=5, act_bits=7))
+    lines = compare(model, 1, device, size=12)
     assert "backbone.blocks.0.attn.qkv: codes, one sum" in lines
-    assert "backbone.blocks.0.attn.attend: simulated: this kind of attention has no kernel" in lines
+    assert "backbone.blocks.0.attn.attend: simulated: the picture is filled up to whole windows" in lines
+    assert "backbone.blocks.0.mlp: codes throughout, norm and sum in the same kernels" in lines
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Attention on codes, for up to 256 tokens: softmax(q k^T / sqrt(d)) v, with probabilities rounded to their grid.
 
-A program holds the keys and values of one head and goes through its queries. Codes less their zero points are whole
+A program holds the keys and values of one head and goes through its queries. In Swin the tokens of a window take the
+place of those of an image: they are read and written where they lie. Codes less their zero points are whole
 numbers that float16 holds, and float32 adds up their products without rounding, so that sums are those of integers.
 
 Probabilities on a logarithmic grid need no exponential and no logarithm of their own: a score counted in octaves is,
@@ -23,6 +24,7 @@ from maqee.runtime.kernels.passing import Coded, Target
 from maqee.runtime.kernels.rounding import power_of_two, round_steps, saturated, step_bits
 from maqee.runtime.kernels.stored import StoredGrid
 from maqee.runtime.kernels.tuning import Config, processors, tuned
+from maqee.runtime.kernels.windows import Windows
 
 MOST_TOKENS = 256
 MOST_WIDTH = 128  # of a head
@@ -85,17 +87,27 @@ def _powers(share, levels, low, COMPILED: tl.constexpr):  # type: ignore[no-unty
 
 @triton.jit
 def _attention(  # type: ignore[no-untyped-def]
-    qkv, out, out_sums, heads, q_rest, k_rest, v_rest, octaves, p_first, p_second, p_low, p_high,
+    qkv, out, out_sums, places, bias, heads, q_rest, k_rest, v_rest, octaves, p_first, p_second, p_low, p_high,
     step, second_step, low, high, offset,
     KIND: tl.constexpr, TOKENS: tl.constexpr, HEAD: tl.constexpr, QKV_WIDTH: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    WINDOWS: tl.constexpr, OWN_BIAS: tl.constexpr,
     CODES: tl.constexpr, OUT_SUMS: tl.constexpr, RESTS: tl.constexpr, COMPILED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    image, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    group, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     i, j, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
-    start = qkv + (image * TOKENS).to(tl.int64) * QKV_WIDTH + head * HEAD
+    token = j
+    if WINDOWS > 0:  # a group is a window, and places say which of the image's tokens are in it
+        window = group % WINDOWS
+        first = (group - window) * TOKENS
+        places += window * TOKENS
+        token = tl.load(places + j, mask=j < TOKENS, other=0)
+        bias += ((window if OWN_BIAS else 0) * heads + head) * TOKENS * TOKENS
+    else:
+        first = group * TOKENS
+    start = qkv + first.to(tl.int64) * QKV_WIDTH + head * HEAD
     there = (j < TOKENS)[:, None] & (d < HEAD)[None, :]
-    place = j[:, None] * QKV_WIDTH + d[None, :]
+    place = token[:, None] * QKV_WIDTH + d[None, :]
     k = _numbers(start + heads * HEAD + place, there, k_rest, RESTS, COMPILED)  # (tokens, d)
     v = _numbers(start + 2 * heads * HEAD + place, there, v_rest, RESTS, COMPILED)
     seen = (j < TOKENS)[None, :]
@@ -103,17 +115,25 @@ def _attention(  # type: ignore[no-untyped-def]
     while block * BLOCK_M < TOKENS:
         row = block * BLOCK_M + i
         inside = (row < TOKENS)[:, None] & (d < HEAD)[None, :]
-        q = _numbers(start + (row[:, None] * QKV_WIDTH + d[None, :]), inside, q_rest, RESTS, COMPILED)
+        at = row
+        if WINDOWS > 0:
+            at = tl.load(places + row, mask=row < TOKENS, other=0)
+        q = _numbers(start + (at[:, None] * QKV_WIDTH + d[None, :]), inside, q_rest, RESTS, COMPILED)
         if HEAD < BLOCK_D:  # what k has there must not count
             q = tl.where((d < HEAD)[None, :], q, 0.0)
         scores = tl.where(seen, tl.dot(q, k.T), float("-inf"))  # (queries, TOKENS), whole numbers
-        top = tl.max(scores, axis=1) * octaves
-        shares = power_of_two(scores * octaves - top[:, None], COMPILED)
+        unit = octaves
+        if WINDOWS > 0:  # no whole numbers any more, but octaves
+            pair = row[:, None] * TOKENS + j[None, :]
+            scores = scores * octaves + tl.load(bias + pair, mask=(row < TOKENS)[:, None] & seen, other=0.0)
+            unit = 1.0
+        top = tl.max(scores, axis=1) * unit
+        shares = power_of_two(scores * unit - top[:, None], COMPILED)
         total = tl.sum(shares, axis=1)
         if KIND == 0:  # the code is round(-2 log2(p / scale)), p_first is 2 log2(scale); rounded is p_high - code
             levels = p_high - p_low
             constant = (levels - p_first - 2.0 * (top + tl.log2(total))) / levels
-            share = saturated(scores, 2.0 * octaves / levels, constant[:, None], COMPILED)
+            share = saturated(scores, 2.0 * unit / levels, constant[:, None], COMPILED)
             one, other = _powers(share, levels, p_low, COMPILED)  # p_high is odd: the first are the even codes
             y = tl.dot(one, v) * step + tl.dot(other, v) * second_step
         elif KIND == 1:  # p_first is 1 / scale
@@ -126,13 +146,13 @@ def _attention(  # type: ignore[no-untyped-def]
             nearer = tl.abs(fine * p_first - p) <= tl.abs(coarse * p_second - p)
             y = tl.dot(tl.where(nearer, fine, 0.0).to(tl.float16), v) * step
             y += tl.dot(tl.where(nearer, 0.0, coarse).to(tl.float16), v) * second_step
-        to = out + (image * TOKENS).to(tl.int64) * OUT_WIDTH + head * HEAD + (row[:, None] * OUT_WIDTH + d[None, :])
+        to = out + first.to(tl.int64) * OUT_WIDTH + head * HEAD + (at[:, None] * OUT_WIDTH + d[None, :])
         if CODES:
             codes = round_steps(y, low, high) + offset
             tl.store(to, codes.to(tl.int8), mask=inside)
             if OUT_SUMS:
                 part = tl.sum(tl.where((d < HEAD)[None, :], codes, 0), axis=1)
-                tl.atomic_add(out_sums + image * TOKENS + row, part, mask=row < TOKENS)
+                tl.atomic_add(out_sums + first + at, part, mask=row < TOKENS)
         else:
             tl.store(to, y, mask=inside)
         block += tl.num_programs(1)
@@ -174,18 +194,27 @@ class CodedAttend:
         heads: how many.
         head_width: d.
         target: the codes to put out; None is float.
+        windows: which tokens see each other, and their bias; None where all of an image do, and without one.
     """
 
     def __init__(
-        self, operands: list[StoredGrid], p: Probabilities, heads: int, head_width: int, target: Target | None
+        self,
+        operands: list[StoredGrid],
+        p: Probabilities,
+        heads: int,
+        head_width: int,
+        target: Target | None,
+        windows: Windows | None = None,
     ) -> None:
         self.operands, self.p, self.heads, self.head_width, self.target = operands, p, heads, head_width, target
+        self.windows = windows
 
     def __call__(self, qkv: Coded, images: int) -> Tensor | Coded:
         """Codes (images * tokens, 3 * heads * d) to mixed values (images * tokens, heads * d) or their codes."""
-        (q, k, v), p, target = self.operands, self.p, self.target
+        (q, k, v), p, target, windows = self.operands, self.p, self.target, self.windows
         rows, device = qkv.codes.shape[0], qkv.codes.device
-        tokens, dim = rows // images, self.heads * self.head_width
+        tokens, dim = rows // images if windows is None else windows.tokens, self.heads * self.head_width
+        programs = rows // tokens * self.heads
         unit, low, high, offset, sums = 1.0, 0.0, 0.0, 0, None
         if target is None:
             out = torch.empty(rows, dim, device=device)
@@ -200,12 +229,14 @@ class CodedAttend:
             if sums is not None:
                 sums.zero_()
             blocks = -(-tokens // config.block_m)
-            shared = blocks if images * self.heads < 2 * processors(device) else 1  # few heads: share their queries out
-            _attention[(images * self.heads, shared)](
-                qkv.codes, out, out if sums is None else sums, self.heads,
-                float(q.rest), float(k.rest), float(v.rest), octaves, p.first, p.second, p.low, p.high,
+            shared = blocks if programs < 2 * processors(device) else 1  # few heads: share their queries out
+            _attention[(programs, shared)](
+                qkv.codes, out, out if sums is None else sums, *((out, out) if windows is None else windows),
+                self.heads, float(q.rest), float(k.rest), float(v.rest), octaves, p.first, p.second, p.low, p.high,
                 p.step * v.scale / unit, p.second_step * v.scale / unit, low, high, offset,
                 KIND=p.kind, TOKENS=tokens, HEAD=self.head_width, QKV_WIDTH=qkv.codes.shape[1], OUT_WIDTH=out.shape[1],
+                WINDOWS=0 if windows is None else windows.number,
+                OWN_BIAS=windows is not None and len(windows.bias) > 1,
                 CODES=target is not None, OUT_SUMS=sums is not None, RESTS=any(grid.rest for grid in self.operands),
                 COMPILED=device.type != "cpu", BLOCK_M=config.block_m,
                 BLOCK_N=max(16, triton.next_power_of_2(tokens)),
@@ -214,6 +245,7 @@ class CodedAttend:
             )  # fmt: skip
 
         key = f"attention {p.kind} {self.heads} {self.head_width} {tokens} {target is None} {sums is None}"
+        key = key if windows is None else f"{key} in {windows.number} windows"
         sizes = [(64, 4, 2), (64, 4, 3), (64, 8, 2), (128, 8, 1), (32, 4, 3), (16, 4, 4)]
         tuned(key, [Config(block, 0, 0, warps, 1, most) for block, warps, most in sizes], launch, device, images)
         return out if target is None else Coded(out, sums)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from maqee.models.swin import SwinBlock
 from maqee.runtime.kernels.attention import MOST_TOKENS, CodedAttend
 from maqee.runtime.kernels.fitness import Operands
 from maqee.runtime.kernels.linear import Linear
@@ -11,6 +12,7 @@ from maqee.runtime.kernels.passing import Coded, Target, in_half
 from maqee.runtime.kernels.patch_codes import PatchCoder
 from maqee.runtime.kernels.rows import RowCoder
 from maqee.runtime.kernels.stored import StoredWeights
+from maqee.runtime.kernels.windows import Windows
 
 
 class KernelLinear(nn.Module):
@@ -55,8 +57,9 @@ class KernelAttention(nn.Module):
         heads: how many.
         norm: a LayerNorm in front of it that is done with it.
         adds: whether its result is added to what comes in.
-        plain: does the same without this kernel, for more tokens than it has room for.
+        plain: does the same without this kernel, for more tokens than it has room for; None where there never are.
         half_tokens: whether what it reads, and is added to, is float16.
+        windows: which tokens see each other, and their bias; None where all do, and without one.
     """
 
     def __init__(
@@ -67,20 +70,22 @@ class KernelAttention(nn.Module):
         heads: int,
         norm: nn.LayerNorm | None,
         adds: bool,
-        plain: nn.Module,
+        plain: nn.Module | None,
         half_tokens: bool = False,
+        windows: Windows | None = None,
     ) -> None:
         super().__init__()
         grids = [operands.q, operands.k, operands.v]
         self.code = RowCoder(qkv, norm)
         self.qkv = Linear(qkv, Target.plain(grids, qkv.outputs))
-        self.attend = CodedAttend(grids, operands.p, heads, qkv.outputs // 3 // heads, Target.input_of(proj))
+        width = qkv.outputs // 3 // heads
+        self.attend = CodedAttend(grids, operands.p, heads, width, Target.input_of(proj), windows)
         self.proj, self.adds, self.plain = Linear(proj), adds, plain
         self.half_tokens = half_tokens
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x: (batch, tokens, dim)."""
-        if x.shape[1] > MOST_TOKENS or bias is not None:
+        if self.plain is not None and (x.shape[1] > MOST_TOKENS or bias is not None):
             return self.plain(x) if bias is None else self.plain(x, bias)
         x = (in_half(x) if self.half_tokens else x).contiguous()
         mixed = self.attend(expect_codes(self.qkv(self.code(x))), x.shape[0])
@@ -104,6 +109,18 @@ class KernelMlp(nn.Module):
         y = self.fc2(expect_codes(self.fc1(self.code(x))), x.view(-1, x.shape[-1]))
         assert isinstance(y, Tensor)
         return y.view_as(x)
+
+
+class WindowHalf(nn.Module):
+    """The first half of a Swin block, window attention and what it is added to, where that has no kernel."""
+
+    def __init__(self, block: SwinBlock) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, tokens, dim)."""
+        return x + self.block.window_attention(self.block.norm1(x))
 
 
 class Added(nn.Module):
