@@ -73,6 +73,16 @@ def test_all_ways_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("given_times")
+def test_without_run() -> None:
+    found = bench_stream(
+        "test-vit", images=8, batch_size=4, mean_exits=(2.5,), device="cpu", compile=False, batch_by_batch=False
+    )
+    [row] = found.rows
+    assert [way.name for way in row.ways] == ["full depth", "stream"]
+    assert "stream" in stream_table(found.to_json())
+
+
+@pytest.mark.usefixtures("given_times")
 def test_a_preset_on_another_engine() -> None:
     """It is quantized first, and beside it runs the float network at full depth."""
     found = bench_stream(
@@ -125,8 +135,7 @@ def test_a_preset_on_kernels(preset: str, images: int, gpu_or_interpreter: str) 
     check_figures(found)
     table = stream_table(found.to_json())
     assert "engine triton, executed; " in table
-    words = "without kernels, simulated: 6 parts: this kind of attention has no kernel"
-    assert (words in table) == (preset == "test-swin")
+    assert "without kernels, simulated" not in table
 
 
 @pytest.fixture

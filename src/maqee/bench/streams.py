@@ -64,6 +64,7 @@ def bench_stream(
     device: str | None = None,
     compile: bool = True,
     graphs: bool = True,
+    batch_by_batch: bool = True,
     seed: int = 0,
     repeats: int = 3,
     show: bool = True,
@@ -91,6 +92,8 @@ def bench_stream(
         device: the GPU if there is one.
         compile: use torch.compile for what torch runs, the reference included.
         graphs: replay CUDA graphs between exits, on a GPU with the engines torch and triton.
+        batch_by_batch: time `run` too. On a GPU it is recorded for every number of images that is left at an exit:
+            minutes for a large network. A stream has full batches only.
         seed: of random weights and images.
         repeats: timed repetitions.
         show: progress with the time left.
@@ -116,7 +119,7 @@ def bench_stream(
             for mean_exit in mean_exits:
                 mass = mass_for_mean(models.ready.model.exit_blocks, mean_exit)
                 stopping = models.ready.with_policy(policy_for_mass(confidences, mass))
-                jobs = _jobs(models, stopping, batches, batch_size)
+                jobs = _jobs(models, stopping, batches, batch_size, batch_by_batch)
                 rows.append(_measure(models, stopping.policy, jobs, target, repeats))
                 bar.update(len(rows))
     network = models.ready.model
@@ -168,16 +171,19 @@ def _noise(
 
 
 def _jobs(
-    models: StreamModels, stopping: ReadyModel, batches: dict[torch.dtype, Sequence[Tensor]], batch_size: int
+    models: StreamModels,
+    stopping: ReadyModel,
+    batches: dict[torch.dtype, Sequence[Tensor]],
+    batch_size: int,
+    batch_by_batch: bool,
 ) -> dict[str, Job]:
     """Every way by its name, the reference first where it is another network."""
     full = batches[models.full.dtype]
     networks = {network.name: network for network in (models.reference, models.full)}
-    return {
-        **{name: Job(partial(map, network.run), batches[network.dtype]) for name, network in networks.items()},
-        "run": Job(partial(map, stopping.run), full),
-        "stream": Job(partial(stopping.stream, batch=batch_size), full),
-    }
+    jobs = {name: Job(partial(map, network.run), batches[network.dtype]) for name, network in networks.items()}
+    if batch_by_batch:
+        jobs["run"] = Job(partial(map, stopping.run), full)
+    return {**jobs, "stream": Job(partial(stopping.stream, batch=batch_size), full)}
 
 
 def _bits_of(ready: ReadyModel) -> BitSettings:

@@ -60,6 +60,10 @@ def stream(
     graphs: Annotated[
         bool, typer.Option(help="Replay CUDA graphs between exits, on a GPU.", rich_help_panel=RUNNING)
     ] = True,
+    batch_by_batch: Annotated[
+        bool,
+        typer.Option(help="Time `run` too; to record it takes minutes for a large network.", rich_help_panel=RUNNING),
+    ] = True,
     seed: Seed = None,
     repeats: Repeats = 3,
     device: Device = None,
@@ -89,6 +93,7 @@ def stream(
         device=device,
         compile=compile,
         graphs=graphs,
+        batch_by_batch=batch_by_batch,
         seed=seed or 0,
         repeats=repeats,
     )
