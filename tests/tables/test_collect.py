@@ -20,7 +20,8 @@ TABLE = TableFile(
 def make_run(seed: int, accuracy: float, reached: bool = True, revision: str = "abc") -> dict[str, Any]:
     figures = {"accuracy": accuracy, "mean_exit": 2.0 + seed, "bops": 1e7, "thresholds": [0.8]}
     return {
-        "seed": seed, **figures, "target": 0.9, "controlled": figures if reached else None, "training_kept": None,
+        "run": f"erq-seed{seed}-0a1b2c3d", "seed": seed, **figures,
+        "target": 0.9, "controlled": figures if reached else None, "training_kept": None,
         "weight_bits": 4.0 + seed, "model_revision": "abc",
         "activation_bits": 4.0, "execution": "simulated", "environment": {"revision": revision},
     }  # fmt: skip
@@ -56,4 +57,5 @@ def test_environments_of_several_machines() -> None:
     other = {"hardware": {"cores": 2}, "revision": "abc"}
     assert joined([one, one]) == one
     assert joined([one, other]) == {"hardware": {"cores": "16 / 2", "gpu": "H200"}, "revision": "abc"}
+    assert joined([joined([one, other]), one])["hardware"]["cores"] == "16 / 2"  # in whatever order they are joined
     assert joined([]) == {}

@@ -70,6 +70,28 @@ def test_finished_runs_are_not_done_again(made: tuple[Path, Path, Table]) -> Non
     assert len(done.computed) == 12  # of each row and seed a model, its pass over the test images, and the figures
 
 
+def test_a_table_goes_on_from_its_own_file(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
+    """Where the runs are gone, what the file has is enough for what it has; other seeds are made."""
+    path, _, done = made
+    out = tmp_path / "out.json"
+    out.write_bytes((path.parent / "out.json").read_bytes())
+    again = table(path, runs=tmp_path / "runs", out=out, device="cpu", show=False)
+    assert again.computed == ()
+    assert out.read_bytes() == (path.parent / "out.json").read_bytes()
+    more = table(path, only=["rtn"], seeds=3, runs=tmp_path / "runs", out=out, device="cpu", show=False)
+    assert {folder.rpartition("-seed")[2][0] for folder in more.computed} == {"2"}
+    assert [run["seed"] for run in more.rows[0]["runs"]] == [0, 1, 2]
+    assert more.rows[0]["runs"][:2] == done.rows[0]["runs"]
+
+
+def test_a_file_of_something_else_is_not_written_over(made: tuple[Path, Path, Table], tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"table": "other", "rows": []}')
+    with pytest.raises(MaqeeError, match=r"other\.json is not the file of the table"):
+        table(made[0], runs=tmp_path / "runs", out=other, device="cpu", show=False)
+    assert other.read_text() == '{"table": "other", "rows": []}'
+
+
 def test_a_failure_does_not_cost_the_rest(made: tuple[Path, Path, Table]) -> None:
     path, runs, _ = made
     rows = {

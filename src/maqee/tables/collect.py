@@ -9,10 +9,14 @@ from typing import Any
 
 from maqee.io import read_json
 from maqee.tables.grid import row_works
+from maqee.tables.restore import FACTS
 from maqee.tables.table_file import BEST, Row, TableFile
 from maqee.tables.work import ROW, Work
 
 _FIGURES = ("accuracy", "mean_exit", "bops")
+_SIDE_BY_SIDE = " / "  # between values that differ
+_BITS = ("weight_bits", "activation_bits")
+_OF_A_RUN = ("run", "seed", *_FIGURES, "thresholds", *_BITS, "training_kept", "target", "controlled", "model_revision")
 
 
 def collect_rows(
@@ -31,10 +35,10 @@ def collect_rows(
     environments: list[dict[str, Any]] = []
     for name in table.rows:
         folders = [root / work.folder for work in row_works(grid, name) if work.finished(root)]
-        runs = [read_json(folder / ROW) for folder in folders]
+        runs = [read_json(folder / ROW) | {"run": folder.name} for folder in folders]
         if runs:
             rows.append(row_of(table, name, runs, f"{command} --only {name}"))
-            facts = {key: runs[0][key] for key in ("data", "images", "task", "metric")}
+            facts = {key: runs[0][key] for key in FACTS}
             environments += [run["environment"] for run in runs]
     return rows, {**facts, "environment": joined(environments)}
 
@@ -52,8 +56,8 @@ def joined(values: list[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(parts[0], dict):
             found[key] = joined(parts)
         else:
-            different = list(dict.fromkeys(parts))
-            found[key] = different[0] if len(different) == 1 else " / ".join(map(str, different))
+            different = dict.fromkeys(word for part in parts for word in str(part).split(_SIDE_BY_SIDE))
+            found[key] = parts[0] if len(different) == 1 else _SIDE_BY_SIDE.join(different)
     return found
 
 
@@ -98,7 +102,7 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "controlled_reached": len(reached) if targets else None,
         "command": command,
         "revision": ", ".join(sorted({str(made) for run in runs for made in _revisions(run)})),
-        "runs": [{key: run[key] for key in ("seed", *_FIGURES, "thresholds", "target", "controlled")} for run in runs],
+        "runs": [{key: run[key] for key in _OF_A_RUN} | {"revision": run["environment"]["revision"]} for run in runs],
     }
 
 

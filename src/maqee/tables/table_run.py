@@ -16,6 +16,7 @@ from maqee.tables.collect import collect_rows
 from maqee.tables.grid import make_grid
 from maqee.tables.in_process import run_here
 from maqee.tables.on_ray import require_ray, run_on_ray
+from maqee.tables.restore import restore_rows
 from maqee.tables.table_file import read_table
 from maqee.tables.work import Place, Work
 from maqee.tables.work_queue import WorkQueue, still_needed
@@ -79,7 +80,7 @@ def table(
         ray: address of a Ray cluster that does the work, "auto", or "local" for one of this machine.
         runs: folder for the runs; runs/tables/NAME when left out.
         data_root: where the data lie, if not where they were.
-        out: file for the table, written at the end.
+        out: file for the table, written at the end; runs that it has already are not made again.
         device: the GPU if there is one.
         show: progress with the time left.
     """
@@ -92,6 +93,8 @@ def table(
     data = None if data_root is None else Path(data_root).resolve()
     place = Place(root.resolve(), data, device, describe_environment()["revision"])
     check_writable(place.root)
+    if out is not None:
+        restore_rows(Path(out), file.name, place.root)
     everything, command = make_grid(file, (), seeds), _command(path, seeds, assignments)
 
     def on_change(queue: WorkQueue, work: Work) -> None:

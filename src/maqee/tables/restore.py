@@ -1,0 +1,37 @@
+"""Runs that the file of a table has, where the folder of runs is another one or gone: they need not be made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from maqee.errors import MaqeeError
+from maqee.io import read_json, write_json
+from maqee.tables.work import ROW
+
+FACTS = ("data", "images", "task", "metric")  # what all rows of a table have in common
+
+
+def restore_rows(file: Path, table: str, root: Path) -> None:
+    """Write the figures of every run in the file that is not finished below the root, as `measure_row` would.
+
+    Runs are named by their settings, so that those of other settings are in nobody's way. Files of older versions do
+    not name their runs; of these nothing is restored.
+
+    Args:
+        file: where the table was written before; it need not be there.
+        table: its name.
+        root: the folder of all runs.
+    """
+    if not file.is_file():
+        return
+    found = read_json(file)
+    if found.get("table") != table:
+        raise MaqeeError(f"{file} is not the file of the table {table!r}, and would be written over: choose another.")
+    for row in found["rows"]:
+        for run in row["runs"]:
+            name = run.get("run")
+            if name is None or (root / name / ROW).is_file():
+                continue
+            environment = found["environment"] | {"revision": run["revision"]}
+            common = {key: found[key] for key in FACTS} | {"execution": row["execution"], "environment": environment}
+            write_json(root / name / ROW, {"row": row["name"], **common, **run})
