@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,20 @@ def test_a_table_goes_on_from_its_own_file(made: tuple[Path, Path, Table], tmp_p
     assert {folder.rpartition("-seed")[2][0] for folder in more.computed} == {"2"}
     assert [run["seed"] for run in more.rows[0]["runs"]] == [0, 1, 2]
     assert more.rows[0]["runs"][:2] == done.rows[0]["runs"]
+
+
+def test_a_file_that_does_not_name_its_runs(
+    made: tuple[Path, Path, Table], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, _, done = made
+    found = json.loads(json.dumps(done.to_json()))
+    for run in found["rows"][0]["runs"]:
+        del run["run"]
+    out = tmp_path / "out.json"
+    out.write_text(json.dumps(found))
+    part = table(path, only=["maqee"], runs=tmp_path / "runs", out=out, device="cpu", show=False)
+    assert (part.computed, [row["name"] for row in part.rows], part.missing) == ((), ["maqee"], ("rtn",))
+    assert "did not name its runs: without their folders, rtn will be left out" in caplog.text
 
 
 def test_a_file_of_something_else_is_not_written_over(made: tuple[Path, Path, Table], tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from maqee.errors import MaqeeError
 from maqee.io import read_json, write_json
 from maqee.tables.work import ROW
+
+logger = logging.getLogger(__name__)
 
 FACTS = ("data", "images", "task", "metric")  # what all rows of a table have in common
 
@@ -14,8 +17,8 @@ FACTS = ("data", "images", "task", "metric")  # what all rows of a table have in
 def restore_rows(file: Path, table: str, root: Path) -> None:
     """Write the figures of every run in the file that is not finished below the root, as `measure_row` would.
 
-    Runs are named by their settings, so that those of other settings are in nobody's way. Files of older versions do
-    not name their runs; of these nothing is restored.
+    Runs are named by their settings, so that those of other settings are in nobody's way. Older versions did not name
+    them: of such rows nothing is restored, which is said.
 
     Args:
         file: where the table was written before; it need not be there.
@@ -27,10 +30,18 @@ def restore_rows(file: Path, table: str, root: Path) -> None:
     found = read_json(file)
     if found.get("table") != table:
         raise MaqeeError(f"{file} is not the file of the table {table!r}, and would be written over: choose another.")
+    nameless = [row["name"] for row in found["rows"] if any("run" not in run for run in row["runs"])]
+    if nameless:
+        logger.warning(
+            "%s is of an older version that did not name its runs: without their folders, %s will be left out of it",
+            file, ", ".join(nameless),
+        )  # fmt: skip
     for row in found["rows"]:
+        if row["name"] in nameless:
+            continue
         for run in row["runs"]:
-            name = run.get("run")
-            if name is None or (root / name / ROW).is_file():
+            name = run["run"]
+            if (root / name / ROW).is_file():
                 continue
             environment = found["environment"] | {"revision": run["revision"]}
             common = {key: found[key] for key in FACTS} | {"execution": row["execution"], "environment": environment}
