@@ -204,7 +204,7 @@ def test_prices() -> None:
     """Where most leave early, bits in front of the first exit cost more than others, and matter to all."""
     found = {}
     for prices in ("policy", "full-depth"):
-        options = SearchOptions(prices=prices)
+        options = SearchOptions(prices=prices, search_bits="blocks")
         found[prices] = search(AdditiveModel(exits=(2, 6), samples=300), options, Budget(min_metric=0.6))
     policy, full = (found[prices].best for prices in ("policy", "full-depth"))
     assert max(policy.figures.exit_mass[0], full.figures.exit_mass[0]) > 0.3
@@ -226,7 +226,7 @@ def test_one_pair_only() -> None:
     options = SearchOptions(bit_min=4, bit_max=4, act_min=4, act_max=4)
     model = AdditiveModel(exits=(1, 2))
     result = search(model, options, Budget(max_drop=0.5))
-    assert result.best.bits == model.start
+    assert result.best.bits == replace(model.start, heads=((4, 4),))
     assert result.state.finished
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from maqee.apq.options import SearchOptions
 from maqee.apq.unit_errors import UnitErrors, unit_risks
-from maqee.apq.units import Unit, find_space
+from maqee.apq.units import Space, Unit, find_space
 from maqee.errors import MaqeeError
 from tests.apq.fake_joint import AdditiveModel
 
-OPTIONS = SearchOptions(bit_min=3, bit_max=4, act_min=3, act_max=5)
+OPTIONS = SearchOptions(bit_min=3, bit_max=4, act_min=3, act_max=5, search_bits="blocks")
 FC1 = UnitErrors("block 1 fc1", ((0.4, 0.2), (0.0, 0.0)), ((0.8, 0.6), (0.1, 0.3), (0.0, 0.0)))
 
 
@@ -38,6 +39,14 @@ def test_risks_are_errors_where_samples_leave() -> None:
         wanted = [share * (model.error(unit, pair) - model.error(unit, pairs[-1])) for pair in pairs]
         np.testing.assert_allclose(row, wanted, atol=1e-12)
     assert risks[space.units.index(Unit("layer", 2, "fc2"))][-1] == 0
+
+
+def test_a_head_matters_to_those_who_leave_there() -> None:
+    options = replace(OPTIONS, search_bits="blocks+heads")
+    head = UnitErrors("exit head 2", ((0.0, 0.4, 0.0), (0.0, 0.0, 0.0)), ((0.0, 0.8, 0.0),) * 3)
+    space = Space((Unit("head", 1),), (((3, 3), (4, 5)),), 2)
+    [risks] = unit_risks(space, [head], (0.5, 0.25, 0.25), options)
+    np.testing.assert_allclose(risks, [0.25 * (0.4 + 0.8), 0.25 * 0.8])
 
 
 def test_errors_of_other_units() -> None:

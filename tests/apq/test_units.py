@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,10 +26,10 @@ def space_of(**changes: object) -> Space:
 
 def test_units_in_the_order_of_the_network() -> None:
     layers = [f"block {block} {layer}" for block in (1, 2, 3) for layer in LAYERS]
-    assert [unit.name for unit in space_of().units] == layers
-    assert [unit.name for unit in space_of(grain="block").units] == ["block 1", "block 2", "block 3"]
+    assert [unit.name for unit in space_of(search_bits="blocks").units] == layers
     heads = ["exit head 1", "exit head 2"]
-    assert [unit.name for unit in space_of(search_bits="blocks+heads").units] == [*layers, *heads]
+    assert [unit.name for unit in space_of().units] == [*layers, *heads]
+    assert [unit.name for unit in space_of(grain="block").units] == ["block 1", "block 2", "block 3", *heads]
     everything = [*layers, *heads, "patch embedding", "classifier"]
     assert [unit.name for unit in space_of(search_bits="all").units] == everything
 
@@ -59,7 +61,7 @@ def test_a_pair_is_read_where_it_was_written(unit: Unit) -> None:
 def test_the_nearest_pairs() -> None:
     space = space_of(bit_min=5, bit_max=6, act_min=2, act_max=3, grain="block")
     assert space.nearest(MODEL.start).blocks == (BlockWidths.uniform(5, 3),) * 3
-    assert space_of().nearest(MODEL.start) == MODEL.start
+    assert space_of().nearest(MODEL.start) == replace(MODEL.start, heads=((4, 4), (4, 4)))
     assert space_of(search_bits="all").nearest(MODEL.start).patch == (6, 8)  # 32 bits are outside
 
 
@@ -72,7 +74,7 @@ def test_what_is_fixed_is_no_unit() -> None:
 
 
 def test_fixed_layers_by_block() -> None:
-    options = SearchOptions(grain="block")
+    options = SearchOptions(grain="block", search_bits="blocks")
     with pytest.raises(MaqeeError, match=r"^grain: block 2 cannot be searched as one, because the widths of its fc1"):
         find_space(MODEL.parts, 3, options, lambda unit: unit != Unit("layer", 2, "fc1"))
     space = find_space(MODEL.parts, 3, options, lambda unit: unit.number != 2)

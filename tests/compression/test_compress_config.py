@@ -46,7 +46,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.bsr_samples": ("reaching", "reaching"),
     "search.bits": ("weights", "weights"),
     "search.grain": ("block", "block"),
-    "search.search_bits": ("blocks+heads", "blocks+heads"),
+    "search.search_bits": ("blocks", "blocks"),
     "search.signal": ("divergence", "divergence"),
     "search.prices": ("full-depth", "full-depth"),
     "search.bit_min": (2, 2),

@@ -171,7 +171,7 @@ def test_images_follow_the_passes(
     model: EarlyExitModel, monkeypatch: pytest.MonkeyPatch, passes: float, images: int
 ) -> None:
     measure = digits_measure(model)
-    options = SearchOptions(bit_min=3, bit_max=4, act_min=4, act_max=5)
+    options = SearchOptions(bit_min=3, bit_max=4, act_min=4, act_max=5, search_bits="blocks")
     space, base = space_and_base(measure, options)
     runs = error_runs(space, 4)
     assert runs == (4 * 3 + 2) * 2.5

@@ -42,6 +42,7 @@ class SearchOptions:
         grain: a pair of widths for each "layer" (qkv, attention products, projection, both layers of the MLP), or one
             for each "block". Weights alone are always chosen by block.
         search_bits: choose widths of "blocks", of "blocks+heads", or of "all" (patch embedding and classifier too).
+            Heads cost little, and four bits in them cost early exits several points.
         signal: the error by which widths are judged: of the "logits" of the exits behind a unit, as a share of their
             own size; or their "divergence" from those of the full-precision model.
         prices: a bit costs as often as its block is executed under the "policy"; with "full-depth", bits are chosen
@@ -100,7 +101,7 @@ class SearchOptions:
     bsr_samples: Literal["all", "reaching"] = "all"
     bits: Literal["both", "weights"] = "both"
     grain: Literal["layer", "block"] = "layer"
-    search_bits: Literal["blocks", "blocks+heads", "all"] = "blocks"
+    search_bits: Literal["blocks", "blocks+heads", "all"] = "blocks+heads"
     signal: Literal["logits", "divergence"] = "logits"
     prices: Literal["policy", "full-depth"] = "policy"
     bit_min: int = 3

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from maqee.apq._stored import STRICT, check_format, from_json
 from maqee.apq.options import SearchOptions, check_head_ms
@@ -23,7 +23,6 @@ from maqee.widths import BitPair
 VERSION = 1
 # Fewer bits are no faster. Weights with more are slower: two products with 8-bit inputs then leave 16 bits.
 WEIGHT_BITS, ACTIVATION_BITS = 6, 8
-SEARCH_BITS: Literal["blocks+heads"] = "blocks+heads"  # four bits in a head cost accuracy and save no time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +86,10 @@ class RoadTimes:
         return ranges_of(self.pairs)
 
     def options(self, base: SearchOptions | None = None) -> SearchOptions:
-        """Search options that make time the cost; left out, the rest is usual, with the widths of `ranges`.
-
-        Heads then have the widths of blocks.
-        """
+        """Search options that make time the cost; left out, the rest is usual, with the widths of `ranges`."""
         if base is None:
             (fewest, most), (act_fewest, act_most) = self.ranges
-            base = SearchOptions(
-                bit_min=fewest, bit_max=most, act_min=act_fewest, act_max=act_most, search_bits=SEARCH_BITS
-            )
+            base = SearchOptions(bit_min=fewest, bit_max=most, act_min=act_fewest, act_max=act_most)
         timed = replace(base, exit_ms=self.exit_ms, head_ms=self.head_ms or None, timed_on=self.words)
         return self._with_pairs(timed) if self.pairs else timed
 

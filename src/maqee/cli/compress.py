@@ -199,7 +199,7 @@ def compress(
 
     Run it again to go on after a stop; Ctrl-C leaves the best plan so far.
     """
-    from maqee.apq.road_times import SEARCH_BITS, RoadTimes
+    from maqee.apq.road_times import RoadTimes
     from maqee.compression import compress as compress_run
     from maqee.compression.compress_config import read_compress_config
     from maqee.quant.settings import parse_override
@@ -210,7 +210,6 @@ def compress(
         weights, activations = RoadTimes.load(cost).ranges
         weight_range = weight_range or "{}-{}".format(*weights)
         act_range = act_range or "{}-{}".format(*activations)
-        search_bits = search_bits or SEARCH_BITS
     fewest, most = parse_range(weight_range, "--weight-range")
     act_fewest, act_most = parse_range(act_range, "--act-range")
     flags: dict[str, Any] = {

@@ -40,7 +40,7 @@ SearchBits = Annotated[
     str | None,
     typer.Option(
         help="Parts to choose bits for: blocks, blocks+heads, or all (patch embedding and classifier too).",
-        show_default="blocks; with --cost blocks+heads",
+        show_default="blocks+heads",
         rich_help_panel=SEARCH,
     ),
 ]
