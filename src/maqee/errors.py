@@ -16,3 +16,9 @@ def suggest(name: str, known: list[str], kind: str) -> MaqeeError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(sorted(known))}."
     return MaqeeError(f"Unknown {kind} {name!r}: {hint}")
+
+
+def is_gpu_out_of_memory(error: BaseException) -> bool:
+    """Whether PyTorch found too little memory on a GPU; asked by name, so that nothing has to be imported for it."""
+    kind = type(error)
+    return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"

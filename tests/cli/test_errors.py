@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from maqee import cli
@@ -136,3 +137,15 @@ def test_what_a_user_reads(
     assert "Traceback" not in shown.err
     assert shown.out == ""
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 228.00 MiB. GPU 0 has a total capacity of")
+
+    monkeypatch.setattr("maqee.compression.compress", full)
+    run = save_digits_model(tmp_path / "model")
+    assert run_main(monkeypatch, "compress", str(run), "--data", "digits", "--out", str(tmp_path / "out")) == 2
+    shown = capsys.readouterr().err
+    assert "error: The GPU ran out of memory: end other programs on it" in shown
+    assert "Traceback" not in shown

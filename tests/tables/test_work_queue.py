@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
+import pytest
+import torch
+
+from maqee.errors import MaqeeError
 from maqee.tables.cases import Case
+from maqee.tables.in_process import describe
 from maqee.tables.work import PREPARED, ROW, Work
 from maqee.tables.work_queue import ATTEMPTS, WorkQueue
 
@@ -133,3 +138,18 @@ def test_how_far_it_is(tmp_path: Path) -> None:
     queue.fail(every[3], "no luck")
     queue.finish(every[2], computed=True)
     assert (queue.percent, queue.runs_words) == (100, "2 of 3 runs done, 1 failed")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MaqeeError("data: it is empty."), "data: it is empty."),
+        (ValueError("no\n luck"), "ValueError: no luck"),
+        (
+            torch.OutOfMemoryError("Tried to allocate"),
+            "The GPU ran out of memory beside the other runs: start again with",
+        ),
+    ],
+)
+def test_reasons(error: Exception, words: str) -> None:
+    assert describe(error).startswith(words)

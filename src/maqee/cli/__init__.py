@@ -37,8 +37,13 @@ from maqee.cli import (
     what,
 )
 from maqee.cli.errors import translate
-from maqee.errors import MaqeeError
+from maqee.errors import MaqeeError, is_gpu_out_of_memory
 from maqee.threads import wait_passively
+
+NO_GPU_MEMORY = (
+    "The GPU ran out of memory: end other programs on it, use smaller batches or fewer jobs where the command has "
+    "options for them, or another device (--device)."
+)
 
 app = typer.Typer(
     name="maqee",
@@ -89,7 +94,7 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    """Run the command line; a user's mistake, or too small a GPU, is one sentence and exit code 2."""
     wait_passively()
     errors = Console(stderr=True, soft_wrap=True)
     logging.basicConfig(
@@ -99,8 +104,11 @@ def main() -> None:
     )
     try:
         app()
-    except MaqeeError as error:
-        errors.print(Text.assemble(("error: ", "bold red"), translate(str(error))))
+    except Exception as error:
+        if not isinstance(error, MaqeeError) and not is_gpu_out_of_memory(error):
+            raise
+        words = translate(str(error)) if isinstance(error, MaqeeError) else NO_GPU_MEMORY
+        errors.print(Text.assemble(("error: ", "bold red"), words))
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == 130:  # what the framework makes of Ctrl-C

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maqee.errors import MaqeeError
+from maqee.errors import MaqeeError, is_gpu_out_of_memory
 from maqee.tables.do_work import do_work
 from maqee.tables.work import Place, Work
 from maqee.tables.work_queue import WorkQueue
@@ -23,5 +23,7 @@ def run_here(queue: WorkQueue, place: Place) -> None:
 
 def describe(error: BaseException) -> str:
     """An error in one line: a user's mistake as it is, anything else with its kind."""
+    if is_gpu_out_of_memory(error):
+        return "The GPU ran out of memory beside the other runs: start again with fewer jobs, finished runs are kept."
     words = " ".join(str(error).split())
     return words if isinstance(error, MaqeeError) else f"{type(error).__name__}: {words}"
