@@ -49,6 +49,16 @@ def test_a_head_matters_to_those_who_leave_there() -> None:
     np.testing.assert_allclose(risks, [0.25 * (0.4 + 0.8), 0.25 * 0.8])
 
 
+def test_a_head_that_nobody_needs_now_still_matters() -> None:
+    head = UnitErrors("exit head 1", ((0.4, 0.0), (0.0, 0.0)), ((0.8, 0.0),) * 3)
+    layer = UnitErrors("block 1 fc1", head.weights, head.activations)
+    pairs = ((3, 3), (4, 5))
+    space = Space((Unit("layer", 1, "fc1"), Unit("head", 0)), (pairs, pairs), 1)
+    in_block, in_head = unit_risks(space, [layer, head], (0.0, 1.0), OPTIONS)
+    assert in_block.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(in_head, [0.05 * (0.4 + 0.8), 0.05 * 0.8])
+
+
 def test_errors_of_other_units() -> None:
     model = AdditiveModel(exits=(1, 2))
     space = find_space(model.parts, 2, OPTIONS)

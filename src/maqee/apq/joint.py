@@ -36,13 +36,12 @@ from maqee.apq.records import FoldOutcome, Found, Position, Scales, Step
 from maqee.apq.risks import measure_scales
 from maqee.apq.search_state import FrontierPoint, SearchState
 from maqee.apq.trace import Trace
-from maqee.apq.unit_errors import unit_risks
+from maqee.apq.unit_errors import KEPT_OPEN, unit_risks
 from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitPair, BitSettings
 
 TABLE_PASSES = 20  # calibration passes that measuring errors may take
-KEPT_OPEN = 0.05  # share of the samples that counts as going to full depth, so that no block's bits are free
 # Targets of the frontier, below what the quantized model can reach; the cost between two of them must not leap.
 DROPS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)
 
@@ -178,7 +177,10 @@ class JointRun:
         return self._visited(state, self.measure.trace(self.space.settings(self.first, chosen)), "exact", notes)
 
     def _prices(self, state: SearchState) -> Prices:
-        """How often blocks are executed and exits taken under the best policy so far."""
+        """How often blocks are executed and exits taken under the best policy so far.
+
+        Some samples always count as going to full depth, so that no block's bits are free.
+        """
         if self.options.prices == "full-depth":
             exits = len(state.best.figures.exit_mass)
             return Prices(np.ones(self.measure.depth), (*(0.0,) * (exits - 1), 1.0))

@@ -20,6 +20,7 @@ from maqee.errors import MaqeeError
 from maqee.widths import BitPair
 
 Floats = NDArray[np.float64]
+KEPT_OPEN = 0.05  # share of the samples that counts as leaving somewhere where fewer do
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,16 @@ class UnitErrors:
 def unit_risks(
     space: Space, errors: Sequence[UnitErrors], mass: Sequence[float], options: SearchOptions
 ) -> list[Floats]:
-    """Risk of every unit at each of its pairs: its errors at the exits, as often as samples leave there."""
+    """Risk of every unit at each of its pairs: its errors at the exits, as often as samples leave there.
+
+    A head counts as if `KEPT_OPEN` of them left there at least. With the fewest bits, an exit that few take now would
+    never be taken again, and other policies for the same bits could not open it.
+    """
     if [unit.name for unit in space.units] != [error.unit for error in errors]:
         raise MaqeeError("The errors that were measured are of other units: start the search again.")
     weight = np.asarray(mass, dtype=np.float64)
+    of_heads = np.maximum(weight, KEPT_OPEN)
     return [
-        np.array([float(error.of(pair, options) @ weight) for pair in pairs])
-        for error, pairs in zip(errors, space.pairs, strict=True)
+        np.array([float(error.of(pair, options) @ (of_heads if unit.kind == "head" else weight)) for pair in pairs])
+        for unit, error, pairs in zip(space.units, errors, space.pairs, strict=True)
     ]
