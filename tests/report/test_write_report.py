@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,17 @@ def test_everything_is_there(folder: Path, text: str) -> None:
     assert text.count("imulated") > 10
     assert "my run &amp; co" in text
     assert "maqee predict &#39;my run &amp; co&#39; pictures/" in text
+
+
+def test_heads_with_widths_of_their_own(tmp_path: Path, text: str) -> None:
+    trace = make_trace()
+    heads = tuple((3 + number % 2, 5) for number in range(trace.exits))
+    trace = trace.at_bits(replace(trace.bits, heads=heads))
+    page = write_report(write_folder(tmp_path / "heads", trace)).page.read_text()
+    first = trace.exit_blocks[0]
+    assert f"e{first} is the head of the exit after block {first}." in page
+    assert "Of exit heads: 3/5, 4/5" in page
+    assert "Of exit heads" not in text
 
 
 def test_nothing_comes_from_elsewhere(text: str) -> None:

@@ -15,14 +15,18 @@ NAME, TITLE = "widths", "Bits of every block"
 
 
 def draw_widths(run: RunContent) -> Section:
-    """Two bars a block, with lines from the fewest to the most bits of its layers."""
+    """Two bars a block, with lines from the fewest to the most bits of its layers; then heads that have their own."""
     plan = run.plan
-    depth = plan.bits.depth
+    depth, heads = plan.bits.depth, plan.bits.heads
     blocks = np.arange(1, depth + 1)
+    after = plan.exit_blocks if heads else ()
+    apart = max(1.3, depth / 9)  # so that names of heads have room
+    places = depth + 1 + apart / 2 + apart * np.arange(len(heads))
     reach = utilization(plan.got.exit_mass, (*plan.exit_blocks, depth), depth)
     figure = new_figure(3.2)
     behind = figure.add_subplot()
     behind.bar(blocks, reach, width=1.0, color=SHADE, label="images that reach the block")
+    behind.bar(places, [reach[block - 1] for block in after], width=apart, color=SHADE)
     behind.set_ylim(0, 1.02)
     axes = behind.twinx()
     axes.yaxis.tick_left()
@@ -30,17 +34,18 @@ def draw_widths(run: RunContent) -> Section:
     behind.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
     behind.tick_params(axis="y", length=0, labelcolor=QUIET)
     weights, activations = block_widths(run)
-    for widths, shift, colour, name in (
-        (weights, -0.16, BLUE, "bits of weights"),
-        (activations, 0.16, ORANGE, "bits of activations"),
+    for kind, (widths, shift, colour, name) in enumerate(
+        ((weights, -0.16, BLUE, "bits of weights"), (activations, 0.16, ORANGE, "bits of activations"))
     ):
         axes.bar(blocks + shift, [np.mean(layers) for layers in widths], width=0.29, color=colour, label=name)
         axes.vlines(blocks + shift, [min(row) for row in widths], [max(row) for row in widths], color=INK, lw=1.3)
-    most = max(max(row) for row in (*weights, *activations))
+        axes.bar(places + shift, [pair[kind] for pair in heads], width=0.29, color=colour)
+    most = max(max(row) for row in (*weights, *activations, *heads))
     axes.set_ylim(0, most + 0.6)
     axes.set_yticks(range(0, most + 1, 1 if most <= 8 else 4))
-    behind.set_xticks(blocks if depth <= 16 else blocks[::2])
-    behind.set_xlabel("block")
+    shown = blocks if depth <= 16 else blocks[::2]
+    behind.set_xticks([*shown, *places], [*map(str, shown), *(f"e{block}" for block in after)])
+    behind.set_xlabel("block, and head of an exit" if heads else "block")
     axes.set_title("bits")
     handles = [part for place in (axes, behind) for part in place.get_legend_handles_labels()[0]]
     names = [part for place in (axes, behind) for part in place.get_legend_handles_labels()[1]]
@@ -49,8 +54,14 @@ def draw_widths(run: RunContent) -> Section:
         "A bit costs as often as its block runs, so look where the grey is high. Bars are means over a block's layers, "
         "thin lines go from their fewest to their most bits."
     )
+    alt_of_heads = ""
+    if heads:
+        words += f" e{after[0]} is the head of the exit after block {after[0]}."
+        alt_of_heads = " Of exit heads: " + ", ".join(f"{weight}/{activation}" for weight, activation in heads) + "."
     pairs = ", ".join(f"{np.mean(one):.3g}/{np.mean(two):.3g}" for one, two in zip(weights, activations, strict=True))
-    return Section(NAME, TITLE, words, f"Mean weight/activation bits of blocks 1 to {depth}: {pairs}.", figure)
+    return Section(
+        NAME, TITLE, words, f"Mean weight/activation bits of blocks 1 to {depth}: {pairs}.{alt_of_heads}", figure
+    )
 
 
 def draw_all_widths(runs: Sequence[RunContent]) -> Section:
