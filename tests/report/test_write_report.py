@@ -56,9 +56,10 @@ def test_everything_is_there(folder: Path, text: str) -> None:
     assert "maqee predict &#39;my run &amp; co&#39; pictures/" in text
 
 
-def test_heads_with_widths_of_their_own(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("at_full_depth", [False, True])
+def test_heads_with_widths_of_their_own(tmp_path: Path, text: str, at_full_depth: bool) -> None:
     trace = make_trace()
-    heads = tuple((3 + number % 2, 5) for number in range(trace.exits))
+    heads = tuple((3 + number % 2, 5) for number in range(trace.exits + at_full_depth))
     trace = trace.at_bits(replace(trace.bits, heads=heads))
     page = write_report(write_folder(tmp_path / "heads", trace)).page.read_text()
     first = trace.exit_blocks[0]

@@ -19,7 +19,7 @@ def draw_widths(run: RunContent) -> Section:
     plan = run.plan
     depth, heads = plan.bits.depth, plan.bits.heads
     blocks = np.arange(1, depth + 1)
-    after = plan.exit_blocks if heads else ()
+    after = (*plan.exit_blocks, depth)[: len(heads)]  # some tasks have a head at full depth too
     apart = max(1.3, depth / 9)  # so that names of heads have room
     places = depth + 1 + apart / 2 + apart * np.arange(len(heads))
     reach = utilization(plan.got.exit_mass, (*plan.exit_blocks, depth), depth)
