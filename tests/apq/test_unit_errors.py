@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,10 +41,9 @@ def test_risks_are_errors_where_samples_leave() -> None:
 
 
 def test_a_head_matters_to_those_who_leave_there() -> None:
-    options = replace(OPTIONS, search_bits="blocks+heads")
     head = UnitErrors("exit head 2", ((0.0, 0.4, 0.0), (0.0, 0.0, 0.0)), ((0.0, 0.8, 0.0),) * 3)
     space = Space((Unit("head", 1),), (((3, 3), (4, 5)),), 2)
-    [risks] = unit_risks(space, [head], (0.5, 0.25, 0.25), options)
+    [risks] = unit_risks(space, [head], (0.5, 0.25, 0.25), OPTIONS)
     np.testing.assert_allclose(risks, [0.25 * (0.4 + 0.8), 0.25 * 0.8])
 
 

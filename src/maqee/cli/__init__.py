@@ -105,9 +105,12 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        if not isinstance(error, MaqeeError) and not is_gpu_out_of_memory(error):
+        if isinstance(error, MaqeeError):
+            words = translate(str(error))
+        elif is_gpu_out_of_memory(error):
+            words = NO_GPU_MEMORY
+        else:
             raise
-        words = translate(str(error)) if isinstance(error, MaqeeError) else NO_GPU_MEMORY
         errors.print(Text.assemble(("error: ", "bold red"), words))
         sys.exit(2)
     except SystemExit as stop:
