@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -77,10 +78,8 @@ def test_throughput() -> None:
         assert plans["data"] in plan_rows_table(plans)
     for path in (RESULTS / "throughput").glob("*times*.json"):
         assert RoadTimes.load(path).exit_blocks == (4, 6, 8, 10, 12)
-    streams = sorted((RESULTS / "throughput").glob("vit-base-*.json"))
-    assert len(streams) == 2
-    for path in streams:
-        result = read_json(path)
+    for backbone, numbers in itertools.product(("vit-base", "vit-large", "swin-base"), ("w4a4", "bf16")):
+        result = read_json(RESULTS / "throughput" / f"{backbone}-{numbers}.json")
         assert fits(result, StreamComparison)
         assert (result["weights"], result["executed"], result["simulated"]) == ("random", True, [])
         assert "random weights" in bench_tables.stream_table(result)

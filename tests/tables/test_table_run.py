@@ -85,6 +85,29 @@ def test_a_table_goes_on_from_its_own_file(made: tuple[Path, Path, Table], tmp_p
     assert more.rows[0]["runs"][:2] == done.rows[0]["runs"]
 
 
+def test_rows_whose_model_is_elsewhere_are_kept(
+    made: tuple[Path, Path, Table], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runs are named after the weights: without them nobody can say whether a row is still what was asked for."""
+    path, runs, done = made
+    out = tmp_path / "out.json"
+    out.write_bytes((path.parent / "out.json").read_bytes())
+    rows = {"rtn": {"method": "rtn", "exits": "elsewhere", "bits": "W4A4"}}
+    rows["maqee"] = {"method": "maqee", "exits": "mlp", "bits": "both", "quantizer": "rtn"}
+    models = {"mlp": str(FIXTURES / "digits"), "elsewhere": "nowhere"}
+    moved = write_table(tmp_path, rows=rows, models=models, target=0.5)
+    part = table(moved, only=["maqee"], seeds=1, runs=runs, out=out, device="cpu", show=False)
+    assert ([row["name"] for row in part.rows], part.missing) == (["rtn", "maqee"], ())
+    assert part.rows[0] == done.rows[0]
+    assert part.facts == done.facts
+    assert read_json(out)["rows"][0] == done.rows[0]
+    assert "The row rtn is kept" in caplog.text
+    assert "nowhere is not here" in caplog.text
+    changed = write_table(tmp_path, threshold=0.7)  # the model is here: what the file has is of other settings
+    part = table(changed, only=["maqee"], seeds=1, runs=runs, out=out, device="cpu", show=False)
+    assert (len(part.rows), part.missing) == (1, ("rtn",))
+
+
 def test_a_file_that_does_not_name_its_runs(
     made: tuple[Path, Path, Table], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,13 +1,16 @@
-"""Runs that the file of a table has, where the folder of runs is another one or gone: they need not be made again."""
+"""What the file of a table has already, where the folder of runs, or a model, is elsewhere or gone."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from maqee.errors import MaqeeError
 from maqee.io import read_json, write_json
-from maqee.tables.work import ROW
+from maqee.tables.grid import row_works
+from maqee.tables.work import ROW, Work
 
 logger = logging.getLogger(__name__)
 
@@ -46,3 +49,22 @@ def restore_rows(file: Path, table: str, root: Path) -> None:
             environment = found["environment"] | {"revision": run["revision"]}
             common = {key: found[key] for key in FACTS} | {"execution": row["execution"], "environment": environment}
             write_json(root / name / ROW, {"row": row["name"], **common, **run})
+
+
+def rows_to_keep(file: Path, grid: list[Work], made: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Rows of the file, by name, that cannot be told from others now, because their model is not in its place.
+
+    Runs are named by a hash that has the model's weights in it. Without them, a row is kept as it is, which is said.
+
+    Args:
+        file: where the table was written before; it need not be there.
+        grid: all work.
+        made: names of the rows that have finished runs.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    for row in read_json(file)["rows"] if file.is_file() else []:
+        works = row_works(grid, row["name"])
+        if row["name"] not in made and works and not any(work.case.weights for work in works):
+            kept[row["name"]] = row
+            logger.warning("The row %s is kept as %s has it: %s is not here", row["name"], file, works[0].case.model)
+    return kept

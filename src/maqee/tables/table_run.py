@@ -10,13 +10,13 @@ from typing import Any
 from maqee.disk import check_writable
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
-from maqee.io import write_json
+from maqee.io import read_json, write_json
 from maqee.progress import steps
-from maqee.tables.collect import collect_rows
+from maqee.tables.collect import collect_rows, joined
 from maqee.tables.grid import make_grid
 from maqee.tables.in_process import run_here
 from maqee.tables.on_ray import require_ray, run_on_ray
-from maqee.tables.restore import restore_rows
+from maqee.tables.restore import FACTS, restore_rows, rows_to_keep
 from maqee.tables.table_file import read_table
 from maqee.tables.work import Place, Work
 from maqee.tables.work_queue import WorkQueue, still_needed
@@ -110,17 +110,28 @@ def table(
         else:
             run_here(queue, place)
     rows, facts = collect_rows(file, everything, place.root, command)
+    found = {row["name"]: row for row in rows}
+    if out is not None and (kept := rows_to_keep(Path(out), everything, found)):
+        found |= kept
+        facts = _with_facts_of(Path(out), facts)
     done = Table(
         name=file.name,
         facts=facts,
-        rows=tuple(rows),
-        missing=tuple(name for name in file.rows if name not in {row["name"] for row in rows}),
+        rows=tuple(found[name] for name in file.rows if name in found),
+        missing=tuple(name for name in file.rows if name not in found),
         failures={folder: failure.reason for folder, failure in queue.failures.items()},
         computed=tuple(queue.computed),
     )
     if out is not None:
         write_json(Path(out), done.to_json())
     return done
+
+
+def _with_facts_of(out: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """What rows have in common, with what the file says of those that are kept."""
+    before = read_json(out)
+    environments = [facts["environment"], before["environment"]]
+    return {key: before[key] for key in FACTS} | facts | {"environment": joined(environments)}
 
 
 def _command(path: str | Path, seeds: int | None, assignments: Sequence[str]) -> str:
