@@ -83,3 +83,15 @@ def test_a_run_that_knows_its_data(digits: Path, tmp_path: Path) -> None:
     assert [stage.stage for stage in done.stages] == ["1-lgvit-heads"]
     assert read_recipe(tmp_path / "run")["exits"]["positions"] == [2, 4]
     assert data_of(tmp_path / "run") == DataSource("digits", None, 100, 0)
+
+
+@pytest.mark.trains
+def test_other_exits_for_a_training_run(digits: Path, tmp_path: Path) -> None:
+    """A run stands for its last stage; that one has exits already, and its backbone is what counts."""
+    first = train_exits(digits, "digits", tmp_path / "first", positions=(4,), epochs=0.1, device="cpu")
+    recipe = exits_recipe(first.folder, "digits", scheme="vit-ee", positions=(2, 4))
+    assert recipe.model.source == str((first.folder / "1-lgvit-heads").resolve())
+    again = train_exits(
+        first.folder, "digits", tmp_path / "second", scheme="mlp", positions=(2,), epochs=0.1, device="cpu"
+    )
+    assert again.stages[-1].stage == "1-classifier-wise"

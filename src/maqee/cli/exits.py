@@ -29,7 +29,11 @@ TRAINING = "Training"
 
 def exits(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Fine-tuned model: transformers or timm folder, file or Hub name.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Fine-tuned model: transformers or timm folder, file, Hub name or run of `maqee train`.",
+        ),
     ],
     data: Annotated[
         str, typer.Option(help="Data set with the classes of the model (see `maqee ls`).", rich_help_panel=DATA)

@@ -17,7 +17,7 @@ from maqee.device import pick_device
 from maqee.errors import MaqeeError
 from maqee.exits import backbone_of, load_network
 from maqee.models import Backbone
-from maqee.runs import DataSource, short_name
+from maqee.runs import DataSource, resolve_model, short_name
 from maqee.tasks import segmentation
 from maqee.training.recipe import (
     AugmentSection,
@@ -57,7 +57,7 @@ def exits_recipe(
     """The recipe that gives a trained model exits; `maqee.train` runs it.
 
     Args:
-        model: a fine-tuned model: a transformers or timm folder, a weights file, a Hub name.
+        model: a fine-tuned model: a transformers or timm folder, a weights file, a Hub name, a run of `maqee train`.
         data: name of the data set it was fine-tuned on, or one with the same classes.
         data_root: where the data lie.
         train: "heads" leaves the backbone as it is; "all" trains it together with the heads, which makes early exits
@@ -75,6 +75,7 @@ def exits_recipe(
     """
     if train not in ("heads", "all"):
         raise MaqeeError(f"train: {train!r} is not one of heads, all.")
+    model = resolve_model(model)
     backbone = backbone_of(load_network(model))
     source = DataSource(data, None if data_root is None else Path(data_root), holdout, seed)
     images = open_data(source.name, source.path, source.holdout, source.seed).training()
