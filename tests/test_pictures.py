@@ -60,7 +60,8 @@ def test_several_seeds_in_one_picture() -> None:
     rows = [{"share_of_full_precision": 0.03 + 0.01 * step, "accuracy": 0.7 + 0.05 * step} for step in range(3)]
     worse = [{**row, "accuracy": row["accuracy"] - 0.01} for row in rows]
     envelope = {"full_precision": [{"accuracy": 0.88}], "envelope": rows}
-    figure = draw_frontier.draw([{"plans": rows}, {"plans": worse}], envelope, rows[:1], rows[:1])
+    trained = [draw_frontier.point(rows[0])]
+    figure = draw_frontier.draw([{"plans": rows}, {"plans": worse}], envelope, trained, trained)
     (axes,) = figure.axes
     assert len(axes.collections) == 1
     legend = axes.get_legend()

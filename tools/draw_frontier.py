@@ -17,15 +17,15 @@ from matplotlib.figure import Figure
 from maqee.io import read_json, write_text
 from maqee.report.figures.drawing import BLUE, GREEN, INK, ORANGE, QUIET, show_percent, style
 
-RESULTS, PICTURE = Path("results", "joint"), Path("docs", "pictures", "frontier.svg")
-SEEDS = (0, 1, 2)
+RESULTS, TABLE = Path("results", "joint"), Path("results", "tables", "cifar100-vit-tiny.json")
+PICTURE = Path("docs", "pictures", "frontier.svg")
 WIDEST = 7.0  # per cent of the BOPs of full precision
 
 
 def main(path: Path) -> None:
     """Write the picture."""
     with style():
-        figure = draw(frontiers(), read("envelope"), trained("seed"), trained("uniform-seed"))
+        figure = draw(frontiers(), read("envelope"), trained("maqee"), trained("best-uniform-trained"))
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue().decode(), flags=re.DOTALL)
@@ -42,18 +42,20 @@ def frontiers() -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted(RESULTS.glob("cifar100-vit-tiny-frontier*.json"))]
 
 
-def trained(kind: str) -> list[dict[str, Any]]:
-    """The plan after recovery, of every seed."""
-    return [read(f"recovered-{kind}{seed}")["plan"] for seed in SEEDS]
+def trained(name: str) -> list[tuple[float, float]]:
+    """Cost, in per cent of full precision, and accuracy of a row of the table, for every seed."""
+    rows = {row["name"]: row for row in read_json(TABLE)["rows"]}
+    full = rows["float"]["bops"]["mean"]
+    return [(100 * run["bops"] / full, run["accuracy"]) for run in rows[name]["runs"]]
 
 
 def draw(
     searched: list[dict[str, Any]],
     envelope: dict[str, Any],
-    recovered: list[dict[str, Any]],
-    uniform: list[dict[str, Any]],
+    recovered: list[tuple[float, float]],
+    uniform: list[tuple[float, float]],
 ) -> Figure:
-    """Accuracy against expected BOPs: plans of a search a seed, the best of uniform bits, and both after recovery."""
+    """Accuracy against expected BOPs: plans of a search a seed, the best of uniform bits, and both after training."""
     figure = Figure(figsize=(7.2, 4.2))
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
     axes = figure.add_subplot()
@@ -71,12 +73,12 @@ def draw(
         axes.fill_between(costs, low, high, color=BLUE, alpha=0.2, lw=0)
     axes.plot(costs, middle, color=BLUE, lw=1.8)
     axes.plot(
-        *zip(*map(point, uniform), strict=True), "s", color=GREEN, ms=6,
-        label=f"uniform W4A4, thresholds chosen, 1,200 steps of training ({len(uniform)} seeds)",
+        *zip(*recovered, strict=True), "*", color=ORANGE, mec=INK, mew=0.5, ms=13,
+        label=f"maqee, 1,200 steps of training ({len(recovered)} seeds)",
     )  # fmt: skip
     axes.plot(
-        *zip(*map(point, recovered), strict=True), "*", color=ORANGE, mec=INK, mew=0.5, ms=13,
-        label=f"maqee, 1,200 steps of training ({len(recovered)} seeds)",
+        *zip(*uniform, strict=True), "s", color=GREEN, ms=5,
+        label=f"best uniform bits, one threshold, the same training ({len(uniform)} seeds)",
     )  # fmt: skip
     axes.set_xlim(2.9, WIDEST)
     axes.set_ylim(0.7, 0.9)
