@@ -10,6 +10,7 @@ from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.report.grid_cells import spread, table_cells
 from maqee.report.grid_formats import FORMATS, render_table
+from maqee.report.table_words import row_words
 from tests.report.saved_tables import figure, make_controlled, make_row, make_table
 
 RESULTS = sorted((Path(__file__).parents[2] / "results" / "tables").glob("*.json"))
@@ -42,6 +43,19 @@ def test_cells() -> None:
     assert "Rows without a finished run: gone." in cells.notes
     assert "Made with uncommitted changes: maqee." in cells.notes
     assert "simulated" in cells.caption
+
+
+def test_what_a_row_has_set_for_itself() -> None:
+    rows = (
+        make_row("plain", settings={}),
+        make_row("blocks", settings={"search.grain": "block", "options.samples": 128}),
+    )
+    cells = table_cells(make_table(*rows))
+    assert cells.columns[7] == "own settings"
+    assert [row[7] for row in cells.rows] == ["", "grain=block, samples=128"]
+    assert all(len(row) == len(cells.columns) == sum(count for _, count in cells.groups) for row in cells.rows)
+    assert "grain=block, samples=128" in row_words(rows[1])
+    assert "own settings" not in table_cells(make_table(rows[0], make_row("older"))).columns
 
 
 def test_one_seed_has_no_deviation() -> None:

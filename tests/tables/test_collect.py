@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from maqee.tables.collect import bits_words, joined, mean_and_deviation, row_of
+from maqee.tables.collect import bits_words, dotted, joined, mean_and_deviation, row_of
 from maqee.tables.table_file import Row, TableFile
 
 TABLE = TableFile(
@@ -37,9 +37,16 @@ def test_a_row() -> None:
     assert row["accuracy"] == {"mean": 0.85, "std": 0.07071068}
     assert (row["seeds"], row["bits"], row["thresholds"], row["recovered"]) == (2, "W4A4", "0.8", 0)
     assert row["controlled"]["target"] == 0.9
+    assert row["settings"] == {}
     assert row["controlled"]["mean_exit"] == {"mean": 2.5, "std": 0.7071068}
     assert row["revision"] == "abc, abd"  # of models and of rows
     assert [run["seed"] for run in row["runs"]] == [0, 1]
+
+
+def test_settings_of_a_row_are_named_as_on_the_command_line() -> None:
+    own = {"search": {"grain": "block", "use_pgr": False}, "options": {"recovery": {"lr": 1e-4}}}
+    assert dotted(own) == {"search.grain": "block", "search.use_pgr": False, "options.recovery.lr": 1e-4}
+    assert dotted({}) == {}
 
 
 def test_a_seed_that_does_not_reach_the_target() -> None:

@@ -33,7 +33,9 @@ class Cells:
 def table_cells(table: dict[str, Any]) -> Cells:
     """The cells of a table's JSON: words, controlled performance, standard configuration."""
     metric, rows = table.get("metric", "accuracy"), table["rows"]
-    columns = ("row", "bits", "method", "exits", "thresholds", "trained", "seeds")
+    columns: tuple[str, ...] = ("row", "bits", "method", "exits", "thresholds", "trained", "seeds")
+    own = any(map(settings_words, rows))  # in an ablation they are what a row is about, elsewhere there are none
+    columns = (*columns, "own settings") if own else columns
     figures = ("mean exit", "BOPs", metric)
     execution = " and ".join(sorted({row["execution"] for row in rows})) or "no runs yet"
     backbones = ", ".join(dict.fromkeys(row["backbone"] for row in rows))
@@ -42,7 +44,15 @@ def table_cells(table: dict[str, Any]) -> Cells:
         caption=caption,
         groups=(("", len(columns)), ("controlled performance", 3), ("standard configuration", 3)),
         columns=(*columns, *figures, *figures),
-        rows=tuple((*_words(row), *figure_cells(row["controlled"]), *figure_cells(row)) for row in rows),
+        rows=tuple(
+            (
+                *_words(row),
+                *([settings_words(row)] if own else []),
+                *figure_cells(row["controlled"]),
+                *figure_cells(row),
+            )
+            for row in rows
+        ),
         words=len(columns),
         notes=table_notes(table),
     )
@@ -67,6 +77,11 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
     if row["recovered"] and row["training_kept"] < row["seeds"]:
         trained += f", kept in {row['training_kept']}"
     return row["name"], row["bits"], method, row["exits"], row["thresholds"], trained, str(row["seeds"])
+
+
+def settings_words(row: dict[str, Any]) -> str:
+    """What a row has set for itself, by the ends of the keys; rows of older versions do not say it."""
+    return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in row.get("settings", {}).items())
 
 
 def figure_cells(values: dict[str, Any] | None) -> tuple[str, str, str]:

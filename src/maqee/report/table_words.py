@@ -6,7 +6,7 @@ from typing import Any
 
 from maqee.report.best_rows import Row, apart, cheapest_controlled, contenders, most_accurate
 from maqee.report.finished_table import FinishedTable
-from maqee.report.grid_cells import spread
+from maqee.report.grid_cells import settings_words, spread
 from maqee.report.report_words import Tile
 
 
@@ -83,6 +83,8 @@ def row_words(row: Row) -> str:
     if row["recovered"]:
         kept = row["training_kept"]
         parts.append(f"{row['recovered']} steps of training" + ("" if kept == row["seeds"] else f", kept in {kept}"))
+    if own := settings_words(row):
+        parts.append(own)
     return " · ".join([*parts, _count(row["seeds"], "seed"), row["execution"]])
 
 

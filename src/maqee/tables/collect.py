@@ -93,6 +93,7 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "thresholds": _threshold_words(table, row),
         "recovered": row.recovered,
         "training_kept": sum(run["training_kept"] for run in runs) if row.recovered else None,
+        "settings": dotted(row.compress),
         "execution": runs[0]["execution"],
         "seeds": len(runs),
         **{key: mean_and_deviation([run[key] for run in runs]) for key in _FIGURES},
@@ -104,6 +105,20 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "revision": ", ".join(sorted({str(made) for run in runs for made in _revisions(run)})),
         "runs": [{key: run[key] for key in _OF_A_RUN} | {"revision": run["environment"]["revision"]} for run in runs],
     }
+
+
+def dotted(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of sections within sections, by the keys that --set takes.
+
+    Example:
+        >>> dotted({"search": {"grain": "block"}, "options": {"samples": 128}})
+        {'search.grain': 'block', 'options.samples': 128}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = dotted(value) if isinstance(value, dict) else None
+        found |= {key: value} if inner is None else {f"{key}.{name}": one for name, one in inner.items()}
+    return found
 
 
 def _revisions(run: dict[str, Any]) -> tuple[str | None, str | None]:
