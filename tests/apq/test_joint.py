@@ -19,7 +19,7 @@ from maqee.apq.options import SearchOptions
 from maqee.apq.search_state import SearchState
 from maqee.apq.units import Unit, find_space
 from maqee.errors import MaqeeError
-from maqee.widths import BitSettings, BlockWidths
+from maqee.widths import LAYERS, BitSettings, BlockWidths
 from tests.apq.fake_joint import AdditiveModel
 
 TWELVE = (4, 6, 8, 10, 12)
@@ -88,6 +88,29 @@ def test_budgets(asked: str) -> None:
         assert plan.expected is not None
         metric = best.figures.metric if target.target_on == "calibration" else plan.expected.metric
         assert metric >= target.min_metric - (0 if target.target_on == "calibration" else 0.02)
+
+
+def test_before_a_training_weights_get_fewer_bits_and_activations_more() -> None:
+    budget, options, model = Budget(max_bops=90_000), SearchOptions(before_training=True), AdditiveModel()
+    plain, result = search(AdditiveModel(), SearchOptions(), budget), search(model, options, budget)
+    space = find_space(model.parts, model.depth, options)
+    *judged, last = model.traced
+    assert last == result.best.bits  # the network as it is, once, at the end
+    for bits in judged:  # as training will leave it
+        pairs = zip(space.units, space.chosen(bits), strict=True)
+        assert {pair[0] for unit, pair in pairs if unit.layer not in ("attention", None)} == {options.bit_max}
+    best = result.best
+    assert policy_figures(result.trace, best.thresholds) == best.figures
+    assert best.figures.bops <= 90_000 * (1 + 1e-6)
+    assert best.figures.average_bits < plain.best.figures.average_bits
+    assert mean_activation(best.bits) > mean_activation(plain.best.bits)
+    for step in result.state.history:
+        assert step.position.figures.bops <= exit_costs(result.trace.at_bits(step.position.bits))[-1] * (1 + 1e-9)
+
+
+def mean_activation(bits: BitSettings) -> float:
+    """Of all layers of all blocks."""
+    return float(np.mean([getattr(block, layer)[1] for block in bits.blocks for layer in LAYERS]))
 
 
 @pytest.mark.slow

@@ -39,9 +39,9 @@ def test_a_state_from_before_scores_were_smoothed() -> None:
     assert SearchOptions().scores == "smoothed"
 
 
-def test_a_state_from_before_times_were_measured() -> None:
+def test_a_state_from_before_times_were_measured_and_training_had_bits_of_its_own() -> None:
     stored = json.loads(FIXTURE.read_text())
-    for key in ("exit_ms", "head_ms", "timed_on", "timed_pairs"):
+    for key in ("exit_ms", "head_ms", "timed_on", "timed_pairs", "before_training"):
         del stored["options"][key]
     for budget in (stored["budget"], stored["target"]):
         del budget["max_ms"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,12 @@ def test_weights_and_activations_add_up() -> None:
     np.testing.assert_allclose(FC1.of((3, 4), OPTIONS), [0.5, 0.5])
     np.testing.assert_allclose(FC1.of((4, 3), OPTIONS), [0.8, 0.6])
     np.testing.assert_allclose(FC1.of((4, 5), OPTIONS), [0.0, 0.0])
+
+
+def test_before_a_training_errors_of_weights_count_a_tenth() -> None:
+    before = replace(OPTIONS, before_training=True)
+    np.testing.assert_allclose(FC1.of((3, 4), before), [0.1 + 0.1 * 0.4, 0.3 + 0.1 * 0.2])
+    np.testing.assert_allclose(FC1.of((4, 3), before), [0.8, 0.6])
 
 
 def test_attention_has_no_weights() -> None:

@@ -49,6 +49,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.search_bits": ("blocks", "blocks"),
     "search.signal": ("divergence", "divergence"),
     "search.prices": ("full-depth", "full-depth"),
+    "search.before_training": (True, True),
     "search.bit_min": (2, 2),
     "search.bit_max": (8, 8),
     "search.act_min": (2, 2),
@@ -153,6 +154,8 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 def needed(key: str) -> dict[str, Any]:
     if key == "search.recovery_steps":
         return {"search.bits": "weights"}
+    if key == "search.before_training":
+        return {"options.recovery_steps": 5}
     if key in ("search.head_ms", "search.timed_pairs"):
         return {"search.exit_ms": [1.0, 2.5]}
     return {name: value for name, value in RISK.items() if key.startswith("options.risk.") and name != key}
@@ -276,6 +279,11 @@ def test_an_empty_section_says_nothing(section: str, tmp_path: Path) -> None:
         ("options: {seed: -1}", r"config\.yaml: options\.seed: -1 must be from 0"),
         ("options: {recovery_steps: -5}", r"config\.yaml: options\.recovery_steps: -5 must be at least 0"),
         ("search: {recovery_steps: -5}", r"config\.yaml: search\.recovery_steps: -5 must be"),
+        ("search: {before_training: true}", r"config\.yaml: search\.before_training: nothing is trained afterwards"),
+        (
+            "{search: {before_training: true, frontier: true}, options: {recovery_steps: 5}}",
+            r"config\.yaml: search\.before_training: it is for both widths and one plan",
+        ),
         ("search: {solver: best}", r"config\.yaml: solver: 'best' is not one of coordinate, exact"),
         ("budget: {max_drop: .inf}", r"budget\.max_drop: .* must be a finite number"),
         ("budget: {max_drop: 2001-01-01}", r"budget\.max_drop: '2001-01-01' must be a valid number"),

@@ -169,6 +169,22 @@ def test_recovery_at_the_end(model: EarlyExitModel, tmp_path: Path) -> None:
     assert done.trace.noise.shape == (60, 4)
 
 
+def test_bits_for_a_network_that_is_trained_afterwards(model: EarlyExitModel, tmp_path: Path) -> None:
+    """Weights get fewer bits than without training; both plans say what is true of their own network."""
+    asked, how = Budget(like="W4A4"), SearchOptions(max_swaps=1, bit_min=2, act_min=2)
+    before = replace(how, before_training=True)
+    options = quick_options(recovery_steps=2)
+    plain = run(model, options=quick_options(), budget=asked, search_options=how).plan
+    done = run(model, train=digits("train"), options=options, budget=asked, search_options=before, out=tmp_path)
+    untrained, trace = Plan.load(tmp_path / "unrecovered" / "plan.json"), tmp_path / "unrecovered" / "trace.safetensors"
+    assert untrained.got == policy_figures(Trace.load(trace), untrained.thresholds)
+    assert untrained.got.average_bits < plain.got.average_bits
+    assert done.plan.bits == untrained.bits
+    assert done.plan.options.before_training
+    assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
+    assert [step.kind for step in done.plan.history][-2:] == ["last", "recovery"]
+
+
 def test_each_plan_expects_what_its_own_thresholds_were_chosen_for(model: EarlyExitModel, tmp_path: Path) -> None:
     """Before training they are chosen for less than what is asked; both plans say what was asked."""
     asked = Budget(max_drop=0.5)

@@ -77,15 +77,15 @@ class JointRun:
 
     def start(self) -> SearchState:
         """The widest and the first widths, what is to be reached, and the first policies."""
-        widest = self.measure.trace(self.widest)
-        trace = self.measure.trace(self.first)
+        widest = self._run(self.widest)
+        trace = self._run(self.first)
         if self.options.last_search == "exact":
             check_exits(trace.exits)
         scales = measure_scales(trace, trace, self.options)
         target = self._target(trace, widest)
         _check_possible(target, trace.at_bits(self.space.narrowest(self.first)))
         position, folds = self._judge(trace, target, scales, None)
-        self.last = trace.bits, trace
+        self._remember(trace)
         state = SearchState(
             options=self.options,
             budget=self.budget,
@@ -116,7 +116,7 @@ class JointRun:
         move = self._next_move(state) if moves < self.most_moves else None
         if move is None:
             return self._finish(state)
-        trace = self.measure.trace(self.space.settings(state.now.bits, move.chosen))
+        trace = self._run(self.space.settings(state.now.bits, move.chosen))
         return self._visited(state, trace, "move", {"move": move.words})
 
     def trace_of(self, position: Position) -> Trace:
@@ -124,6 +124,11 @@ class JointRun:
         if self.last is None or self.last[0] != position.bits:
             self.last = position.bits, self.measure.trace(position.bits)
         return self.last[1]
+
+    def _remember(self, trace: Trace) -> None:
+        """Keep a pass that may be asked for again, if it is one at its own bits."""
+        if not self.options.before_training:
+            self.last = trace.bits, trace
 
     def restore(self, position: Position) -> None:
         """Nothing was trained."""
@@ -174,7 +179,7 @@ class JointRun:
             if self.space.chosen(step.position.bits) == tuple(chosen):  # nothing new to be seen
                 known = Step("exact", step.position, False, state.best.excess, state.best.objective, **notes)
                 return replace(state, history=(*state.history, known))
-        return self._visited(state, self.measure.trace(self.space.settings(self.first, chosen)), "exact", notes)
+        return self._visited(state, self._run(self.space.settings(self.first, chosen)), "exact", notes)
 
     def _prices(self, state: SearchState) -> Prices:
         """How often blocks are executed and exits taken under the best policy so far.
@@ -199,13 +204,21 @@ class JointRun:
 
     # --- what was run ------------------------------------------------------------------------------------------------
 
+    def _run(self, bits: BitSettings) -> Trace:
+        """A pass at these bits; before a training, at their cost but with the most weight bits, as if it were over."""
+        if not self.options.before_training:
+            return self.measure.trace(bits)
+        pairs = zip(self.space.units, self.space.pairs, self.space.chosen(bits), strict=True)
+        chosen = [pair if unit.layer == ATTENTION else (most[-1][0], pair[1]) for unit, most, pair in pairs]
+        return self.measure.trace(self.space.settings(bits, chosen)).at_bits(bits)
+
     def _visited(self, state: SearchState, trace: Trace, kind: Any, notes: dict[str, Any]) -> SearchState:
         """Choose a policy for a pass, judge it, and go on from there if it is better."""
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
         accepted = position.beats(state.best) and not (kind == "move" and self._only_lucky(state, position))
         best = position if accepted else state.best
         if accepted:
-            self.last = trace.bits, trace
+            self._remember(trace)
         step = Step(kind, position, accepted, best.excess, best.objective, **notes)
         return replace(
             state,
@@ -256,15 +269,20 @@ class JointRun:
         return tuple(points)
 
     def _finish(self, state: SearchState) -> SearchState:
-        """The end; the exact search for thresholds comes here, and looks at the samples at hand alone."""
-        best, target = state.best, state.target
+        """The end; the exact search for thresholds comes here, and looks at the samples at hand alone.
+
+        Before a training, the network as it is gets thresholds of its own, and figures that are true of it.
+        """
+        best, target, folds = state.best, state.target, state.folds
+        if self.options.before_training:
+            best, folds = self._judge(self.trace_of(best), target, state.scales, best.thresholds)
         if self.options.last_search == "exact" and not (target.asks_for_metric and target.target_on == "expected"):
             trace = self.trace_of(best)
             found = choose_policy(trace, target, state.scales, self.options, best.thresholds, exact=True)
             position = _position(trace, found)
             best = position if position.beats(best) else best
         step = Step("last", best, True, best.excess, best.objective)
-        return replace(state, now=best, best=best, history=(*state.history, step), finished=True)
+        return replace(state, now=best, best=best, folds=folds, history=(*state.history, step), finished=True)
 
     # --- what was asked ----------------------------------------------------------------------------------------------
 

@@ -47,6 +47,9 @@ class SearchOptions:
             own size; or their "divergence" from those of the full-precision model.
         prices: a bit costs as often as its block is executed under the "policy"; with "full-depth", bits are chosen
             as if nobody left early.
+        before_training: choose bits for a network that is trained afterwards, where both widths are chosen. Training
+            brings back most of what few weight bits cost: their errors count a tenth, and allocations are judged by
+            passes with the most weight bits.
         bit_min: fewest weight bits.
         bit_max: most weight bits.
         act_min: fewest activation bits, where these are chosen.
@@ -104,6 +107,7 @@ class SearchOptions:
     search_bits: Literal["blocks", "blocks+heads", "all"] = "blocks+heads"
     signal: Literal["logits", "divergence"] = "logits"
     prices: Literal["policy", "full-depth"] = "policy"
+    before_training: bool = False
     bit_min: int = 3
     bit_max: int = 6
     act_min: int = 3
@@ -144,6 +148,11 @@ class SearchOptions:
             raise MaqeeError(f"act_min and act_max: {self.act_min} and {self.act_max} must ascend within 1..32.")
         if self.bits == "weights" and self.frontier:
             raise MaqeeError("frontier: plans for a ladder of targets come only where both widths are chosen (bits).")
+        if self.before_training and (self.bits == "weights" or self.frontier or self.exit_ms is not None):
+            raise MaqeeError(
+                "before_training: it is for both widths and one plan within a number of bit operations or above an "
+                "accuracy: leave out weights alone (bits), the frontier and measured time."
+            )
         check_head_ms(self.head_ms, self.exit_ms)
         if self.exit_ms is not None and self.bits == "weights":
             raise MaqeeError("bits: where measured time is the cost, bits are free: choose both, or leave cost out.")
@@ -184,10 +193,11 @@ class SearchOptions:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values. Without timed pairs they are as they were before there were any, so that runs can go on."""
+        """Plain values. What came later is left out where it is not used, so that older runs can go on."""
         values = asdict(self)
-        if not self.timed_pairs:
-            del values["timed_pairs"]
+        for name in ("timed_pairs", "before_training"):
+            if not values[name]:
+                del values[name]
         return values
 
 

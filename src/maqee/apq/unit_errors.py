@@ -21,6 +21,7 @@ from maqee.widths import BitPair
 
 Floats = NDArray[np.float64]
 KEPT_OPEN = 0.05  # share of the samples that counts as leaving somewhere where fewer do
+LEFT_BY_TRAINING = 0.1  # of the errors of weights, where training follows
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ class UnitErrors:
     def of(self, pair: BitPair, options: SearchOptions) -> Floats:
         """Error at every exit and at full depth of a pair: (E + 1,)."""
         error = np.array(self.activations[pair[1] - options.act_min])
-        return error if not self.weights else error + np.array(self.weights[pair[0] - options.bit_min])
+        if not self.weights:
+            return error
+        share = LEFT_BY_TRAINING if options.before_training else 1.0
+        return error + share * np.array(self.weights[pair[0] - options.bit_min])
 
 
 def unit_risks(

@@ -78,11 +78,15 @@ def read_compress_config(
     options = merged["options"] = merged.get("options") or {}
     if isinstance(options.get("samples"), int) and "scored" not in options:
         options["scored"] = max(1, options["samples"] // 2)
-    return CompressConfig(
+    config = CompressConfig(
         budget=_build(Budget, "budget", merged.get("budget") or {}, layers),
         search=_build(SearchOptions, "search", merged.get("search") or {}, layers),
         options=_build(CompressOptions, "options", options, layers),
     )
+    if config.search.before_training and not config.options.recovery_steps:
+        key, remedy = "search.before_training", "give options.recovery_steps, or leave it out"
+        raise MaqeeError(f"{_source_of(key, layers)}{key}: nothing is trained afterwards: {remedy}.")
+    return config
 
 
 def config_keys() -> list[str]:

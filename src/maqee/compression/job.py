@@ -250,6 +250,8 @@ def _metric_before_recovery(measure: ModelMeasure, budget: Budget, how: SearchOp
     depth, start = measure.depth, measure.start
     if how.bits == "weights":
         start = start.with_weights((budget.total_bits(depth, how) // depth,) * depth)
+    elif how.before_training:
+        start = start.with_weights((how.bit_max,) * depth)
     trace = measure.trace(start)
     needed = budget.needed_metric(trace.float_metric, trace.full_metric)
     assert needed is not None
