@@ -108,6 +108,17 @@ def test_before_a_training_weights_get_fewer_bits_and_activations_more() -> None
         assert step.position.figures.bops <= exit_costs(result.trace.at_bits(step.position.bits))[-1] * (1 + 1e-9)
 
 
+def test_a_search_before_a_training_that_is_stopped_says_what_is_true_now() -> None:
+    def stop(state: SearchState) -> None:
+        if len(state.history) == 4:
+            raise KeyboardInterrupt
+
+    result = search(AdditiveModel(), SearchOptions(before_training=True), Budget(max_bops=90_000), on_step=stop)
+    assert not result.state.finished
+    assert result.best.figures == policy_figures(result.trace, result.best.thresholds)
+    assert result.best.figures != result.state.best.figures
+
+
 def mean_activation(bits: BitSettings) -> float:
     """Of all layers of all blocks."""
     return float(np.mean([getattr(block, layer)[1] for block in bits.blocks for layer in LAYERS]))

@@ -298,7 +298,8 @@ class JointRun:
         pair = budget.like_pair
         assert pair is not None
         bits = self._uniform(pair)
-        like = trace if bits == trace.bits else self.measure.trace(bits)
+        known = bits == trace.bits and not self.options.before_training
+        like = trace if known else self.measure.trace(bits)
         drop = USUAL_DROP if budget.max_drop is None else budget.max_drop
         own = Budget(min_metric=max(0.0, like.full_metric - drop), target_on=budget.target_on)
         scales = measure_scales(like, like, self.options)

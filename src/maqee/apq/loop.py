@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from maqee.apq.budget import Budget
+from maqee.apq.figures import policy_figures
 from maqee.apq.held_out import expected_choice
 from maqee.apq.joint import JointRun, most_moves
 from maqee.apq.ladder import REFINED, rungs_of
@@ -86,7 +87,10 @@ def search(
             run_steps(run, states[0], lambda: stop.asked, keep)
     last = states[0]
     run.restore(last.best)
-    return SearchResult(last.best, last, run.trace_of(last.best))
+    trace = run.trace_of(last.best)
+    # What a search before a training expects of it is not what the network does now, if it was stopped halfway.
+    best = replace(last.best, figures=policy_figures(trace, last.best.thresholds))
+    return SearchResult(best, last, trace)
 
 
 def make_plan(
