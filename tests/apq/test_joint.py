@@ -94,8 +94,10 @@ def test_before_a_training_weights_get_fewer_bits_and_activations_more() -> None
     budget, options, model = Budget(max_bops=90_000), SearchOptions(before_training=True), AdditiveModel()
     plain, result = search(AdditiveModel(), SearchOptions(), budget), search(model, options, budget)
     space = find_space(model.parts, model.depth, options)
-    *judged, last = model.traced
-    assert last == result.best.bits  # the network as it is, once, at the end
+    _, first, *judged, last = model.traced
+    assert space.chosen(first) == space.chosen(model.start)  # the network as it is, at the start and at the end
+    assert last == result.best.bits
+    assert len(judged) > 4
     for bits in judged:  # as training will leave it
         pairs = zip(space.units, space.chosen(bits), strict=True)
         assert {pair[0] for unit, pair in pairs if unit.layer not in ("attention", None)} == {options.bit_max}

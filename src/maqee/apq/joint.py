@@ -77,15 +77,15 @@ class JointRun:
 
     def start(self) -> SearchState:
         """The widest and the first widths, what is to be reached, and the first policies."""
-        widest = self._run(self.widest)
-        trace = self._run(self.first)
+        widest = self.measure.trace(self.widest)
+        trace = self.measure.trace(self.first)
         if self.options.last_search == "exact":
             check_exits(trace.exits)
         scales = measure_scales(trace, trace, self.options)
         target = self._target(trace, widest)
         _check_possible(target, trace.at_bits(self.space.narrowest(self.first)))
         position, folds = self._judge(trace, target, scales, None)
-        self._remember(trace)
+        self.last = trace.bits, trace
         state = SearchState(
             options=self.options,
             budget=self.budget,
@@ -124,11 +124,6 @@ class JointRun:
         if self.last is None or self.last[0] != position.bits:
             self.last = position.bits, self.measure.trace(position.bits)
         return self.last[1]
-
-    def _remember(self, trace: Trace) -> None:
-        """Keep a pass that may be asked for again, if it is one at its own bits."""
-        if not self.options.before_training:
-            self.last = trace.bits, trace
 
     def restore(self, position: Position) -> None:
         """Nothing was trained."""
@@ -217,8 +212,8 @@ class JointRun:
         position, outcomes = self._judge(trace, state.target, state.scales, state.best.thresholds)
         accepted = position.beats(state.best) and not (kind == "move" and self._only_lucky(state, position))
         best = position if accepted else state.best
-        if accepted:
-            self._remember(trace)
+        if accepted and not self.options.before_training:  # else it is not a pass at its own bits
+            self.last = trace.bits, trace
         step = Step(kind, position, accepted, best.excess, best.objective, **notes)
         return replace(
             state,
@@ -298,8 +293,7 @@ class JointRun:
         pair = budget.like_pair
         assert pair is not None
         bits = self._uniform(pair)
-        known = bits == trace.bits and not self.options.before_training
-        like = trace if known else self.measure.trace(bits)
+        like = trace if bits == trace.bits else self.measure.trace(bits)
         drop = USUAL_DROP if budget.max_drop is None else budget.max_drop
         own = Budget(min_metric=max(0.0, like.full_metric - drop), target_on=budget.target_on)
         scales = measure_scales(like, like, self.options)

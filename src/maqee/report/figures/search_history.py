@@ -57,6 +57,11 @@ def draw_history(run: RunContent) -> Section:
         f"{did[:1].upper()}{did[1:]}. The {aim} the better; hollow marks miss what was asked for (calibration images, "
         "simulated)."
     )
+    if run.plan.options.before_training:
+        words += (
+            " Allocations were judged as training may leave them, with the most weight bits: only the first widths and "
+            "the last steps are of networks as they are."
+        )
     return Section(NAME, TITLE, words, f"{what} over {len(history)} steps of the search.", figure)
 
 
