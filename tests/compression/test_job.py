@@ -32,6 +32,7 @@ from maqee.exits import EarlyExitModel
 from maqee.models.digest import weights_digest
 from maqee.policy import Policy
 from maqee.quant import QuantSettings
+from maqee.report.write_report import write_report
 from maqee.runtime import ReadyModel
 from tests.compression.makers import digits, quick_options
 from tests.helpers import parting_thresholds, undecided, wavering
@@ -183,6 +184,8 @@ def test_bits_for_a_network_that_is_trained_afterwards(model: EarlyExitModel, tm
     assert done.plan.options.before_training
     assert done.plan.got == policy_figures(done.trace, done.plan.thresholds)
     assert [step.kind for step in done.plan.history][-2:] == ["last", "recovery"]
+    page = write_report(tmp_path).page.read_text()
+    assert "Allocations were judged as training may leave them" in page
 
 
 def test_each_plan_expects_what_its_own_thresholds_were_chosen_for(model: EarlyExitModel, tmp_path: Path) -> None:
