@@ -115,6 +115,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.recovery.augment.erase": (0.1, 0.1),
     "options.recovery.augment.mixup": (0.2, 0.2),
     "options.recovery.augment.cutmix": (0.3, 0.3),
+    "options.recovery.augment.mix_share": (0.5, 0.5),
     "options.risk.method": ("ucb", "ucb"),
     "options.risk.epsilon": (0.02, 0.02),
     "options.risk.delta": (0.2, 0.2),

@@ -148,6 +148,21 @@ def test_with_both_a_coin_decides_and_without_either_nothing_is_mixed() -> None:
     assert torch.equal(neither.mix(images, images.flip(0), images, images)[0], images)
 
 
+def test_a_share_of_batches_stays_unmixed_and_the_others_are_as_they_were() -> None:
+    images = _images()
+    partners = images.flip(0)
+    unmixed = 0
+    for seed in range(400):
+        always, sometimes = (_draw(Augmentation(mixup=0.5, cutmix=0.5, mix_share=share), seed, 1) for share in (1, 0.3))
+        if sometimes.weight == 1.0:
+            unmixed += 1
+            assert torch.equal(sometimes.mix(images, partners, images, partners)[0], images)
+        else:
+            assert (sometimes.pasted, sometimes.weight) == (always.pasted, always.weight)
+        assert torch.equal(sometimes.shifts, always.shifts)
+    assert unmixed == pytest.approx(280, abs=50)
+
+
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_beta_has_the_moments_of_the_beta_distribution(alpha: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -24,6 +24,7 @@ class Augmentation:
         erase: probability of a grey box.
         mixup: parameter of the Beta distribution of mixing weights; 0 is off.
         cutmix: likewise for pasting a box of another image. With both, a coin decides for each batch.
+        mix_share: share of the batches that are mixed at all.
     """
 
     padding: int = 0
@@ -33,6 +34,7 @@ class Augmentation:
     erase: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
+    mix_share: float = 1.0
 
     @property
     def mixes(self) -> bool:
@@ -56,7 +58,9 @@ class Augmentation:
         return Draws(shifts, mirrored, boxes, factors, holes, partner, pasted, weight, box)
 
     def _draw_mix(self, numbers: Tensor, generator: torch.Generator) -> tuple[bool, float, Tensor]:
-        """(cutmix?, weight of the own image, box) for a batch."""
+        """(cutmix?, weight of the own image, box) for a batch; the weight is 1 where it is not mixed."""
+        if numbers[3] >= self.mix_share:
+            return False, 1.0, torch.zeros(1, 4)
         pasted = self.cutmix > 0 and (self.mixup == 0 or bool(numbers[0] < 0.5))
         alpha = self.cutmix if pasted else self.mixup
         weight = _beta(alpha, generator) if alpha > 0 else 1.0

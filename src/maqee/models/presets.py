@@ -38,6 +38,10 @@ _DIGITS = ViTConfig(
 _SWIN_MINI = SwinConfig(
     image_size=(32, 32), patch_size=2, dim=16, depths=(2, 2, 2), heads=(2, 4, 8), window=4, num_classes=10
 )
+# Patches of one pixel, so that the 18 blocks of the third stage see 8 x 8 tokens of pictures of 32 x 32.
+_SWIN_CIFAR = SwinConfig(
+    image_size=(32, 32), patch_size=1, dim=48, depths=(2, 2, 18, 2), heads=(3, 6, 12, 24), window=4, num_classes=100
+)
 
 _TABLE: dict[str, BackboneConfig] = {
     "vit-tiny": _TINY,
@@ -58,7 +62,7 @@ _TABLE: dict[str, BackboneConfig] = {
     "swin-tiny": SwinConfig(),
     "swin-small": SwinConfig(depths=(2, 2, 18, 2)),
     "swin-base": SwinConfig(dim=128, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32)),
-    "swin-cifar": SwinConfig(image_size=(32, 32), patch_size=2, depths=(2, 2, 18, 2), window=4, num_classes=100),
+    "swin-cifar": _SWIN_CIFAR,
     "vit-digits": _DIGITS,
     "test-vit": _MINI,
     "test-deit": _distilled(_MINI),

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from maqee.errors import MaqeeError
 from maqee.io import to_json
@@ -72,6 +72,15 @@ class AugmentSection(_Section):
     erase: float = Field(default=0.0, ge=0, le=1)
     mixup: float = Field(default=0.0, ge=0)
     cutmix: float = Field(default=0.0, ge=0)
+    mix_share: float = Field(default=1.0, ge=0, le=1)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `mix_share`, which came later, where it makes no difference: runs begun before it can go on."""
+        values: dict[str, Any] = dump(self)
+        if self.mix_share == 1:
+            del values["mix_share"]
+        return values
 
 
 class StageSection(_Section):
