@@ -13,7 +13,11 @@ def suggest(name: str, known: list[str], kind: str) -> MaqeeError:
     """Build the error for an unknown name, with the closest known names or, failing that, all of them."""
     import difflib
 
+    def likeness(other: str) -> float:
+        return difflib.SequenceMatcher(None, name, other).ratio()
+
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = [other for other in close if likeness(other) > likeness(close[0]) - 0.3]  # beside `epochs` no `teacher`
     hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(sorted(known))}."
     return MaqeeError(f"Unknown {kind} {name!r}: {hint}")
 

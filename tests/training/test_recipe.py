@@ -50,6 +50,8 @@ def test_digest_changes_with_what_matters_only(recipe: Path) -> None:
     assert read_recipe(recipe, ["checkpoint_minutes=9", "tensorboard=true", "name=y"]).digest() == digest
     assert read_recipe(recipe, ["stages.0.augment.mix_share=1"]).digest() == digest  # added later
     assert read_recipe(recipe, ["stages.0.augment.mix_share=0.5"]).digest() != digest
+    assert read_recipe(recipe, ["stages.0.teacher=null", "stages.0.teacher_share=0.3"]).digest() == digest
+    assert read_recipe(recipe, ["stages.0.teacher=runs/other"]).digest() != digest
     assert read_recipe(recipe, ["stages.0.lr=0.002"]).digest() != digest
 
 

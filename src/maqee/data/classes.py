@@ -49,6 +49,14 @@ def same_classes(backbone: Backbone, data: ImageSet) -> bool:
     return None not in _find(data.classes, backbone.classes)
 
 
+def find_logits(data: ImageSet, backbone: Backbone) -> list[int]:
+    """For each class of a data set the logit that a model has for it: by name, or by number where there are none."""
+    if _why_numbers(data, backbone.classes):
+        _check_count(data, backbone.config.num_classes)
+        return list(range(len(data.classes)))
+    return find_classes(data.classes, backbone.classes, data.name)
+
+
 def find_classes(wanted: Sequence[str], names: Sequence[str], data: str) -> list[int]:
     """For each class of a data set its number in the model; names that the model does not have are an error.
 

@@ -105,6 +105,10 @@ class StageSection(_Section):
         le=1,
         description="share of imitating the final exit; left out, none in 'joint' and LGViT's own in 'lgvit-heads'",
     )
+    teacher: str | None = Field(
+        default=None, description="model to imitate at full depth: run or model folder, weights file or Hub name"
+    )
+    teacher_share: float = Field(default=0.5, ge=0, le=1, description="share of imitating it, beside the labels")
     augment: AugmentSection = AugmentSection()
 
 
@@ -131,6 +135,8 @@ class Recipe(_Section):
                 del values[section][key]
         for stage in values["stages"]:
             stage["distillation"] = _share_in_digest(stage["kind"], stage["distillation"])
+            if stage["teacher"] is None:  # added later, too
+                del stage["teacher"], stage["teacher_share"]
         return hashlib.sha256(to_json(values).encode()).hexdigest()
 
 
@@ -152,7 +158,11 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
         raise MaqeeError(f"{path}: {explain(error, Recipe)}") from error
     tasks[recipe.task]  # an unknown name is the user's error, now and not after hours
     for stage in recipe.stages:
-        stages[stage.kind]
+        kind = stages[stage.kind]
+        if stage.teacher is not None and not kind.has_lessons:
+            raise MaqeeError(f"{path}: the stage {stage.kind!r} cannot have a teacher: remove it.")
+        if stage.teacher is not None and recipe.task != "classification":
+            raise MaqeeError(f"{path}: a teacher can teach classification only, not {recipe.task}: remove it.")
     return recipe
 
 

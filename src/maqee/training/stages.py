@@ -17,6 +17,7 @@ from maqee.models import Backbone
 from maqee.registry import Registry
 from maqee.tasks import Task
 from maqee.training import exit_losses as losses
+from maqee.training.teacher import Lesson
 
 
 class Stage(nn.Module):
@@ -25,10 +26,12 @@ class Stage(nn.Module):
     Attributes:
         needs_exits: whether the model must have exits before the stage begins.
         trains_backbone: whether the backbone learns or is frozen.
+        has_lessons: whether full depth may learn from a teacher too.
     """
 
     needs_exits = True
     trains_backbone = True
+    has_lessons = False
 
     def __init__(self, model: Backbone | EarlyExitModel, task: Task) -> None:
         super().__init__()
@@ -82,13 +85,26 @@ stages: Registry[type[Stage]] = Registry("training stage")
 
 @stages.register("finetune")
 class Finetune(Stage):
-    """The network at full depth on the task; early exits, if there are any, are left alone."""
+    """The network at full depth on the task; early exits, if there are any, are left alone.
+
+    Args:
+        model: with exits or without.
+        task: what is learnt.
+        lesson: another network to learn from, too.
+    """
 
     needs_exits = False
+    has_lessons = True
+
+    def __init__(self, model: Backbone | EarlyExitModel, task: Task, lesson: Lesson | None = None) -> None:
+        super().__init__(model, task)
+        self.lesson = lesson
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Task loss at full depth."""
-        return self.task.loss(self.model(images), targets).mean(), {}
+        """Task loss at full depth, or a mean of it and imitation."""
+        output = self.model(images)
+        value = self.task.loss(output, targets).mean()
+        return value if self.lesson is None else self.lesson.loss(self.task, value, output, images), {}
 
     def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Everything but the heads of early exits."""
@@ -125,11 +141,20 @@ class Joint(Stage):
         model: a model with exits.
         task: what is learnt.
         distillation: share of each exit's loss that is imitation of the final output (LGViT: 0).
+        lesson: another network for full depth to learn from, too (LGViT: none).
     """
 
-    def __init__(self, model: Backbone | EarlyExitModel, task: Task, distillation: float = 0.0) -> None:
+    has_lessons = True
+
+    def __init__(
+        self,
+        model: Backbone | EarlyExitModel,
+        task: Task,
+        distillation: float = 0.0,
+        lesson: Lesson | None = None,
+    ) -> None:
         super().__init__(model, task)
-        self.distillation = distillation
+        self.distillation, self.lesson = distillation, lesson
 
     def form(self, step: int) -> int:
         """Full depth alone, or everything."""
@@ -137,11 +162,13 @@ class Joint(Stage):
 
     def forward(self, images: Tensor, targets: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Even steps: final loss only. Odd steps: all exits, the deeper the heavier."""
-        if self.form(step):
-            value = self.task.loss(self.model(images), targets).mean()
-            return value, self.named_final(value)
-        outputs = self.exits.forward_all(images).outputs
+        alone = bool(self.form(step))
+        outputs = self.exits.forward_all(images, only_final=alone).outputs
         *early, final = self.exit_losses(outputs, targets)
+        if self.lesson is not None:
+            final = self.lesson.loss(self.task, final, outputs[-1], images)
+        if alone:
+            return final, self.named_final(final)
         if self.distillation:
             teacher = outputs[-1].detach()
             for index, output in enumerate(outputs[:-1]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ from maqee.io import read_json, write_json
 from maqee.models import Backbone, ViT, fold_layer_scale
 from maqee.models.load import on_meta
 from maqee.progress import phase
-from maqee.runs import RECIPE, STAGE, SUMMARY, stage_name
+from maqee.runs import RECIPE, STAGE, SUMMARY, finished_stages, stage_name
 from maqee.tasks import Task, tasks
 from maqee.threads import threads_for
+from maqee.training.lessons import load_lessons
 from maqee.training.recipe import Recipe, StageSection
 from maqee.training.runner import Runner, make_runner
 from maqee.training.stages import stages
 from maqee.training.start import load_start
+from maqee.training.teacher import Lesson
 from maqee.training.training_loop import LoopOptions, train_stage
 
 logger = logging.getLogger(__name__)
@@ -57,13 +60,21 @@ def run_recipe(recipe: Recipe, out: Path, device: str | None = None) -> dict[str
     torch.manual_seed(recipe.seed)
     model, aligned = _start(recipe, splits)
     _check_exits(recipe, model)
+    finished = [stage.name for stage in finished_stages(out)]
+    lessons = load_lessons(recipe, finished, model.preprocessing, aligned, runner.device)
     with hold_folder(out if runner.rank == 0 else None), threads_for(model.parts(), runner.device):
         _claim(out, recipe, runner)
-        return _run_stages(recipe, model, splits, aligned, runner, out)
+        return _run_stages(recipe, model, splits, aligned, lessons, runner, out)
 
 
 def _run_stages(
-    recipe: Recipe, start: Backbone, splits: Splits, aligned: Splits, runner: Runner, out: Path
+    recipe: Recipe,
+    start: Backbone,
+    splits: Splits,
+    aligned: Splits,
+    lessons: Mapping[str, Lesson],
+    runner: Runner,
+    out: Path,
 ) -> dict[str, Any]:
     """All stages, of which those that are done are only read.
 
@@ -72,6 +83,7 @@ def _run_stages(
         start: the model to begin with.
         splits: the data as they were opened.
         aligned: the same with labels in the order of the model's classes.
+        lessons: by the names of stages that have a teacher.
         runner: where steps run.
         out: the run folder.
     """
@@ -91,7 +103,7 @@ def _run_stages(
             backbone_of(model).classes = start.classes
             history.append(read_json(done))
             continue
-        entry = _run_stage(model, aligned, settings, name, recipe, runner, out)
+        entry = _run_stage(model, aligned, settings, lessons.get(name), name, recipe, runner, out)
         if runner.rank == 0:
             save_network(model, out / name)
             write_seen(out / name, aligned.training().images, recipe.model.source)
@@ -114,6 +126,7 @@ def _run_stage(
     model: Network,
     splits: Splits,
     settings: StageSection,
+    lesson: Lesson | None,
     name: str,
     recipe: Recipe,
     runner: Runner,
@@ -125,6 +138,8 @@ def _run_stage(
     kind = stages[settings.kind]
     imitates = settings.kind in ("joint", "lgvit-heads") and settings.distillation is not None
     extra: dict[str, Any] = {"distillation": settings.distillation} if imitates else {}
+    if lesson is not None:
+        extra["lesson"] = lesson
     options = LoopOptions(
         folder=out,
         digest=recipe.digest(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from maqee.errors import MaqeeError
 from maqee.exits import backbone_of
 from maqee.interrupt import catch_interrupt
 from maqee.models import Backbone
-from maqee.models.compiling import compile_each, undo_compile
+from maqee.models.compiling import compile_each, many_versions, undo_compile
 from maqee.models.layers import DropPath
 from maqee.progress import steps as show_steps
 from maqee.runtime.graphs import CudaRecorder
@@ -71,7 +72,8 @@ def train_stage(
     log = TrainLog(options.folder, name, first, options.tensorboard) if runner.rank == 0 else None
     started = saved = time.monotonic()
     stage.train()
-    with show_steps(name, total, enabled=runner.rank == 0) as bar, catch_interrupt() as interrupted:
+    versions = many_versions() if options.compile else nullcontext()  # a Swin has seven kinds of blocks
+    with show_steps(name, total, enabled=runner.rank == 0) as bar, catch_interrupt() as interrupted, versions:
         for step in range(first, total):
             set_rate(optimizer, factor := learning_rate(step, total, warmup))
             torch.manual_seed(options.seed * 1_000_003 + step)  # stochastic depth; batches draw for themselves
