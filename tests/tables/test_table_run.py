@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,12 @@ import pytest
 import maqee
 from maqee.errors import MaqeeError
 from maqee.io import read_json
+from maqee.runs import CONFIG
+from maqee.tables.grid import make_grid
+from maqee.tables.prepare import open_case
+from maqee.tables.table_file import read_table
 from maqee.tables.table_run import Table, table
-from maqee.tables.work import ROW
+from maqee.tables.work import ROW, Place
 from tests.helpers import FIXTURES
 from tests.tables.makers import Killer, without_environment, write_table
 
@@ -83,6 +88,17 @@ def test_a_table_goes_on_from_its_own_file(made: tuple[Path, Path, Table], tmp_p
     assert {folder.rpartition("-seed")[2][0] for folder in more.computed} == {"2"}
     assert [run["seed"] for run in more.rows[0]["runs"]] == [0, 1, 2]
     assert more.rows[0]["runs"][:2] == done.rows[0]["runs"]
+
+
+def test_a_model_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    """A training run that goes on has another last stage soon: one row must not mix the two."""
+    run = shutil.copytree(FIXTURES / "digits", tmp_path / "run")
+    path = write_table(tmp_path, models={"mlp": str(run)})
+    grid = make_grid(read_table(path), ["rtn"], seeds=1)
+    (run / CONFIG).write_text((run / CONFIG).read_text() + " ")
+    with pytest.raises(MaqeeError, match="run has changed since the table was begun: start the table again"):
+        open_case(grid[0].case, Place(tmp_path / "runs", device="cpu"))
+    assert open_case(make_grid(read_table(path), ["rtn"], seeds=1)[0].case, Place(tmp_path / "runs", device="cpu"))
 
 
 def test_rows_whose_model_is_elsewhere_are_kept(

@@ -117,7 +117,7 @@ def case_of(table: TableFile, row: Row, name: str, seed: int) -> Case:
     if Path(model).exists():  # workers may be started in another folder
         model = str(Path(model).resolve())
     bare = row.chosen == "none"
-    return Case(kind, row.exits, model, _file_hash(model), bare, table.data, table.config(name, seed))
+    return Case(kind, row.exits, model, file_hash(model), bare, table.data, table.config(name, seed))
 
 
 def named(words: list[str], settings: Any) -> str:
@@ -126,7 +126,7 @@ def named(words: list[str], settings: Any) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join([*words, digest]))
 
 
-def _file_hash(model: str) -> str:
+def file_hash(model: str) -> str:
     """A hash of the model's files, so that other weights in the same place are another model."""
     folder = Path(resolve_model(model))
     files = [folder / CONFIG, folder / WEIGHTS]

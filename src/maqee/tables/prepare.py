@@ -30,7 +30,7 @@ from maqee.io import read_json, write_json
 from maqee.processor import check_reduced_precision
 from maqee.quant.artifact import save_quantized
 from maqee.runs import PREPROCESSING, SEARCH, SOURCE, TRACE, TRAINING, require_data, task_of
-from maqee.tables.cases import Case
+from maqee.tables.cases import Case, file_hash
 from maqee.tables.known_answers import memory_of
 from maqee.tables.opened_data import open_once
 from maqee.tables.work import MODEL, MODELS, PREPARED, Place
@@ -40,6 +40,8 @@ from maqee.threads import threads_for
 
 def open_case(case: Case, place: Place) -> OpenedRun:
     """The full-precision model of a case, on its device, with its images."""
+    if case.weights and file_hash(case.model) != case.weights:  # it is still being trained, perhaps
+        raise MaqeeError(f"{case.model} has changed since the table was begun: start the table again.")
     run = Path(case.model)
     options = replace(case.config.options, task=case.config.options.task or task_of(run))
     opened = open_run(run, require_data(run, case.data, place.data_root), {}, options, False, open_once)
