@@ -110,6 +110,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "options.recovery.compile": (True, True),
     "options.recovery.augment.padding": (2, 2),
     "options.recovery.augment.flip": (True, True),
+    "options.recovery.augment.trivial": (True, True),
     "options.recovery.augment.min_scale": (0.5, 0.5),
     "options.recovery.augment.jitter": (0.1, 0.1),
     "options.recovery.augment.erase": (0.1, 0.1),

@@ -17,7 +17,8 @@ from maqee.data.transforms import inside_box
 from tests.helpers import max_difference
 
 EVERYTHING: dict[str, Any] = {
-    "padding": 2, "flip": True, "min_scale": 0.4, "jitter": 0.3, "erase": 0.5, "mixup": 0.4, "cutmix": 1.0,
+    "padding": 2, "flip": True, "trivial": True, "min_scale": 0.4,
+    "jitter": 0.3, "erase": 0.5, "mixup": 0.4, "cutmix": 1.0,
 }  # fmt: skip
 seeds = st.integers(0, 2**32 - 1)
 
@@ -36,7 +37,7 @@ def test_nothing_is_varied_by_default() -> None:
     assert torch.equal(plain.vary(images, _draw(plain, 0), torch.arange(16)), images)
 
 
-@pytest.mark.parametrize("name", ["padding", "flip", "min_scale", "jitter", "erase"])
+@pytest.mark.parametrize("name", ["padding", "flip", "trivial", "min_scale", "jitter", "erase"])
 def test_each_setting_changes_images_on_its_own(name: str) -> None:
     images, augmentation = _images(), Augmentation(**{name: EVERYTHING[name]})
     varied = augmentation.vary(images, _draw(augmentation, 0), torch.arange(16))

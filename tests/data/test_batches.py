@@ -23,7 +23,9 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "nothing": Augmentation(),
     "mixup": Augmentation(mixup=0.4),
     "cutmix": Augmentation(cutmix=1.0),
-    "everything": Augmentation(padding=2, flip=True, min_scale=0.4, jitter=0.3, erase=0.5, mixup=0.4, cutmix=1.0),
+    "everything": Augmentation(
+        padding=2, flip=True, trivial=True, min_scale=0.4, jitter=0.3, erase=0.5, mixup=0.4, cutmix=1.0, mix_share=0.8
+    ),
 }
 by_augmentation = pytest.mark.parametrize("augmentation", AUGMENTATIONS.values(), ids=AUGMENTATIONS)
 

@@ -48,8 +48,10 @@ def test_overrides(recipe: Path) -> None:
 def test_digest_changes_with_what_matters_only(recipe: Path) -> None:
     digest = read_recipe(recipe).digest()
     assert read_recipe(recipe, ["checkpoint_minutes=9", "tensorboard=true", "name=y"]).digest() == digest
-    assert read_recipe(recipe, ["stages.0.augment.mix_share=1"]).digest() == digest  # added later
-    assert read_recipe(recipe, ["stages.0.augment.mix_share=0.5"]).digest() != digest
+    later = {"mix_share": ("1", "0.5"), "trivial": ("false", "true")}
+    for key, (usual, other) in later.items():
+        assert read_recipe(recipe, [f"stages.0.augment.{key}={usual}"]).digest() == digest
+        assert read_recipe(recipe, [f"stages.0.augment.{key}={other}"]).digest() != digest
     assert read_recipe(recipe, ["stages.0.teacher=null", "stages.0.teacher_share=0.3"]).digest() == digest
     assert read_recipe(recipe, ["stages.0.teacher=runs/other"]).digest() != digest
     assert read_recipe(recipe, ["stages.0.lr=0.002"]).digest() != digest

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from maqee.data import transforms
 from maqee.data.targets import TargetKind
+from maqee.data.trivial import KINDS, change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class Augmentation:
     Attributes:
         padding: random window of the image padded by so many pixels.
         flip: mirror half of the images.
+        trivial: one change to every image, of random kind and strength (TrivialAugment).
         min_scale: random box of at least this share of the area is stretched to the whole image; 1 is off.
         jitter: brightness, contrast and saturation change by up to this share.
         erase: probability of a grey box.
@@ -29,6 +31,7 @@ class Augmentation:
 
     padding: int = 0
     flip: bool = False
+    trivial: bool = False
     min_scale: float = 1.0
     jitter: float = 0.0
     erase: float = 0.0
@@ -55,7 +58,9 @@ class Augmentation:
         holes[:, 2] *= uniform(count) < self.erase
         partner = torch.randperm(count, generator=generator)
         pasted, weight, box = self._draw_mix(uniform(4), generator)
-        return Draws(shifts, mirrored, boxes, factors, holes, partner, pasted, weight, box)
+        kinds = torch.randint(len(KINDS), (count,), generator=generator)
+        strengths = 2 * uniform(count) - 1
+        return Draws(shifts, mirrored, boxes, factors, holes, partner, pasted, weight, box, kinds, strengths)
 
     def _draw_mix(self, numbers: Tensor, generator: torch.Generator) -> tuple[bool, float, Tensor]:
         """(cutmix?, weight of the own image, box) for a batch; the weight is 1 where it is not mixed."""
@@ -83,6 +88,8 @@ class Augmentation:
             images = transforms.scale_crop(images, of(draws.boxes))
         if self.flip:
             images = transforms.flip(images, of(draws.mirrored))
+        if self.trivial:
+            images = change(images, of(draws.kinds), of(draws.strengths))
         if self.jitter:
             images = transforms.jitter(images, of(draws.factors))
         if self.erase:
@@ -116,6 +123,8 @@ class Draws(NamedTuple):
     pasted: bool
     weight: float
     box: Tensor
+    kinds: Tensor
+    strengths: Tensor
 
     def mix(self, images: Tensor, partners: Tensor, labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         """Mixup, or cutmix where `pasted`, of images and of targets.

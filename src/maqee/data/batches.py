@@ -52,6 +52,8 @@ class TrainBatches:
             raise MaqeeError(f"{source.name} has {len(source)} images, fewer than one batch of {batch_size}.")
         if augmentation.mixes and not source.kind.mixable:
             raise MaqeeError(f"{source.name} has {source.kind.name}, which cannot be mixed: turn mixup and cutmix off.")
+        if augmentation.trivial and not source.kind.balanced:
+            raise MaqeeError(f"{source.name} has {source.kind.name}, which do not follow turns: turn trivial off.")
         self.device = device or torch.device("cpu")
         self.source = source.to(self.device)
         self.preprocessing, self.augmentation = preprocessing, augmentation

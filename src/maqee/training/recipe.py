@@ -67,6 +67,7 @@ class AugmentSection(_Section):
 
     padding: int = Field(default=0, ge=0)
     flip: bool = False
+    trivial: bool = False
     min_scale: float = Field(default=1.0, gt=0, le=1)
     jitter: float = Field(default=0.0, ge=0, lt=1)
     erase: float = Field(default=0.0, ge=0, le=1)
@@ -76,11 +77,10 @@ class AugmentSection(_Section):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `mix_share`, which came later, where it makes no difference: runs begun before it can go on."""
+        """Without what came later, where it makes no difference: runs begun before it can go on."""
         values: dict[str, Any] = dump(self)
-        if self.mix_share == 1:
-            del values["mix_share"]
-        return values
+        without: dict[str, Any] = {"trivial": False, "mix_share": 1.0}
+        return {key: value for key, value in values.items() if key not in without or value != without[key]}
 
 
 class StageSection(_Section):
