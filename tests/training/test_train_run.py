@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 import maqee
+from maqee.data import open_data
+from maqee.data.seen import count_seen
 from maqee.errors import MaqeeError
 from tests.helpers import invoke
 
@@ -50,6 +52,19 @@ def test_a_run_has_the_name_of_its_recipe(recipe: Path, tmp_path: Path, monkeypa
     result = invoke("train", str(recipe), "--device", "cpu", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == json.loads((tmp_path / "runs" / "tiny" / "train.json").read_text())
+
+
+def test_training_goes_on_from_a_run(recipe: Path, tmp_path: Path) -> None:
+    """A run stands for its last stage, as it does for other commands; what it has seen is remembered."""
+    first = maqee.train(recipe, ["stages.1.epochs=0.05"], tmp_path / "first", "cpu")
+    more = ["stages.0.lr=1e-9", f"model.source={first.folder}"]
+    second = maqee.train(recipe, more, tmp_path / "second", "cpu")
+    assert second.stages[0].calibration["accuracy@8"] == first.stages[1].calibration["accuracy@8"]
+    seen = [
+        count_seen(run / "1-finetune", open_data("digits", None).training().images)
+        for run in (first.folder, second.folder)
+    ]
+    assert seen[0] == seen[1] == len(open_data("digits", None).training())
 
 
 def test_mistakes(recipe: Path, tmp_path: Path) -> None:

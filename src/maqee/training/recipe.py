@@ -35,7 +35,7 @@ class PixelSection(_Section):
 class ModelSection(_Section):
     """Where training starts."""
 
-    source: str = Field(description="preset, folder, file or Hub name")
+    source: str = Field(description="preset, run or model folder, weights file or Hub name")
     image_size: Annotated[int, Field(ge=1)] | tuple[int, int] | None = Field(
         default=None, description="input size, or height and width; the checkpoint's own when left out"
     )

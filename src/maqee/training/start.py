@@ -14,6 +14,7 @@ from maqee.models import Backbone, load_backbone, presets
 from maqee.models.labels import has_names
 from maqee.models.load import build_backbone
 from maqee.models.preprocessing import override
+from maqee.runs import resolve_model
 from maqee.training.recipe import ModelSection
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def load_start(model: ModelSection, splits: Splits, seed: int) -> tuple[Backbone
     if model.source in presets and not Path(model.source).exists():  # random weights: there is nothing to keep
         backbone = load_backbone(model.source, len(data.classes), model.image_size, model.detection_tokens)
     else:
-        backbone = load_backbone(model.source, None, model.image_size, model.detection_tokens)
+        backbone = load_backbone(resolve_model(model.source), None, model.image_size, model.detection_tokens)
         if same_classes(backbone, data):
             splits = align_splits(splits, backbone)
         else:

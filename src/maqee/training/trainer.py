@@ -22,7 +22,7 @@ from maqee.io import read_json, write_json
 from maqee.models import Backbone, ViT, fold_layer_scale
 from maqee.models.load import on_meta
 from maqee.progress import phase
-from maqee.runs import RECIPE, STAGE, SUMMARY, finished_stages, stage_name
+from maqee.runs import RECIPE, STAGE, SUMMARY, finished_stages, resolve_model, stage_name
 from maqee.tasks import Task, tasks
 from maqee.threads import threads_for
 from maqee.training.lessons import load_lessons
@@ -106,7 +106,7 @@ def _run_stages(
         entry = _run_stage(model, aligned, settings, lessons.get(name), name, recipe, runner, out)
         if runner.rank == 0:
             save_network(model, out / name)
-            write_seen(out / name, aligned.training().images, recipe.model.source)
+            write_seen(out / name, aligned.training().images, resolve_model(recipe.model.source))
             write_json(done, entry)  # last: its presence says that the stage is complete
             (out / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)
         runner.wait()
