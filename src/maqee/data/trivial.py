@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LEVELS = 255
-SMOOTH = (1, 1, 1, 1, 5, 1, 1, 1, 1)  # Pillow's filter, over 13
 TURNED = ("rotate", "shear-x", "shear-y", "move-x", "move-y")  # kinds that move pixels
 
 
@@ -60,8 +59,8 @@ def _towards(base: Tensor, images: Tensor, strength: Tensor) -> Tensor:
 def _grey(images: Tensor) -> Tensor:
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
-    weights = images.new_tensor([0.299, 0.587, 0.114])[:, None, None]
-    return (images * weights).sum(dim=1, keepdim=True)
+    red, green, blue = images.split(1, dim=1)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _brightness(images: Tensor, strength: Tensor) -> Tensor:
@@ -78,7 +77,8 @@ def _colour(images: Tensor, strength: Tensor) -> Tensor:
 
 def _sharpness(images: Tensor, strength: Tensor) -> Tensor:
     channels = images.shape[1]
-    kernel = images.new_tensor(SMOOTH).view(1, 1, 3, 3).expand(channels, 1, 3, 3) / sum(SMOOTH)
+    kernel = images.new_full((channels, 1, 3, 3), 1 / 13)  # Pillow's
+    kernel[:, :, 1, 1] = 5 / 13
     smooth = images.clone()  # at the edge as it was, as Pillow has it
     smooth[:, :, 1:-1, 1:-1] = F.conv2d(images, kernel, groups=channels)
     return _towards(smooth, images, strength)
