@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from maqee.data import open_data
-from maqee.exits import add_exits
+from maqee.exits import add_exits, backbone_of, load_network
 from maqee.models import load_backbone
 from maqee.tasks import tasks
 from maqee.training import training_loop
@@ -18,7 +19,9 @@ from maqee.training.recipe import StageSection
 from maqee.training.recorded_steps import STEPS_BEFORE, Losses, RecordedSteps, can_be_recorded
 from maqee.training.runner import PlainRunner
 from maqee.training.stages import Joint
+from maqee.training.teacher import Lesson, Teacher
 from maqee.training.training_loop import LoopOptions, train_stage
+from tests.helpers import FIXTURES
 
 
 class MemoryRecorder:
@@ -147,14 +150,19 @@ def test_detection_asks_the_host() -> None:
     assert [name for name in tasks if not tasks[name].on_device] == ["detection"]
 
 
-def test_a_training_on_a_gpu(gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("taught", [False, True])
+def test_a_training_on_a_gpu(taught: bool, gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded or not, the same weights come out: stochastic depth, alternation and averages are as without graphs."""
     splits = open_data("digits")
     section = StageSection(kind="joint", epochs=0.6, batch_size=32, lr=1e-3, ema=0.9, drop_path=0.2)
+    other = load_network(FIXTURES / "digits")
+    larger = replace(backbone_of(other).preprocessing, image_size=(24, 24))  # as the student's images are
+    lesson = Lesson(Teacher(other, larger, list(range(10))).to(gpu), 0.7) if taught else None
 
     def trained(name: str) -> dict[str, Tensor]:
         torch.manual_seed(0)
-        stage = Joint(add_exits(load_backbone("vit-digits"), "lgvit"), tasks["classification"], distillation=0.5)
+        backbone = load_backbone("vit-digits", image_size=24)
+        stage = Joint(add_exits(backbone, "lgvit"), tasks["classification"], 0.5, lesson)
         options = LoopOptions(tmp_path / name, "", seed=3, compile=True)
         train_stage(stage, splits, section, "joint", PlainRunner("fp32", gpu), options)
         return dict(stage.cpu().state_dict())
