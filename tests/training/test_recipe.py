@@ -79,6 +79,7 @@ def test_digest_and_distillation(recipe: Path) -> None:
         ("sead=2", r"recipe\.yaml: unknown key 'sead': did you mean seed\?$"),
         ("model.image_size=0", r"model\.image_size: 0 must be greater than or equal to 1\.$"),
         ("stages.0.epochs=0", r"stages\.0\.epochs: 0 must be greater than 0\.$"),
+        ("stages.0.teacher_share=1.5", r"stages\.0\.teacher_share: 1\.5 must be less than or equal to 1\.$"),
         ("stages.0.epochs=many", r"stages\.0\.epochs: 'many' must be a valid number\.$"),
         ("data={}", r"data\.name is missing\.$"),
         ("stages.0.kind=fintune", "did you mean finetune"),

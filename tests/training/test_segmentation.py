@@ -173,6 +173,7 @@ def test_wrong_combinations_are_named(data: Path, tmp_path: Path) -> None:
             "exits.scheme=mlp": "segformer",
             "task=segmentatoin": "segmentation",
             "stages.0.augment.mixup=0.4": "mixup",
+            "stages.0.teacher=runs/other": "a teacher can teach classification only, not segmentation: remove it",
             "stages.0.augment.trivial=true": "which do not follow turns: turn trivial off",
             "model.image_size=[32,47]": "patch_size",
             "model.source=test-swin": "plain ViT",

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from maqee.errors import MaqeeError
+from maqee.exits import save_network
+from maqee.models import load_backbone
 from maqee.training import read_recipe, run_recipe
 from maqee.training import trainer as run_module
 
@@ -47,15 +49,22 @@ def recipe(tmp_path: Path) -> Path:
         ("model.source=vit-digitz", "did you mean vit-digits"),
         ("model.source=vit-tiny", "3 channels, the images have 1"),
         ("task=segmentation", "segmentation"),
+        ("stages.0.teacher=vit-digits", "vit-digits is a preset with random weights"),
+        ("stages.0.teacher=nowhere/at/all", "nowhere/at/all"),
+        ("stages.0.teacher={folder}/nine", "nine knows other classes than digits"),
+        ("stages.0.teacher={folder}/coloured", "coloured takes images of other channels"),
+        ("stages.1.teacher=tests/fixtures/digits", "'lgvit-heads' cannot have a teacher: remove it"),
     ],
 )
 def test_mistakes_are_found_before_the_first_stage(
     recipe: Path, tmp_path: Path, override: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "train_stage", lambda *arguments: pytest.fail("something was trained"))
+    save_network(load_backbone("vit-digits", num_classes=9), tmp_path / "nine")
+    save_network(load_backbone("test-vit"), tmp_path / "coloured")
     out = tmp_path / "out"
     with pytest.raises(MaqeeError, match=message):
-        run_recipe(read_recipe(recipe, [override]), out, device="cpu")
+        run_recipe(read_recipe(recipe, [override.replace("{folder}", str(tmp_path))]), out, device="cpu")
     assert not out.exists()
 
 

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from maqee.data import open_data
 from maqee.data.transforms import prepare
-from maqee.errors import MaqeeError
 from maqee.exits import add_exits, backbone_of, load_network, save_network
 from maqee.models import load_backbone
 from maqee.models.preprocessing import Preprocessing
 from maqee.tasks import Classification
 from maqee.training import read_recipe, run_recipe
-from maqee.training import trainer as run_module
 from maqee.training.lessons import load_lessons
 from maqee.training.stages import Finetune, Joint
 from maqee.training.teacher import Lesson, Teacher
@@ -122,28 +120,3 @@ def test_a_recipe_with_teachers(recipe: Path, tmp_path: Path) -> None:
     assert done["digest"] != without["digest"]
     assert first.keys() == second.keys()
     assert any(not torch.equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("stages.0.teacher=vit-digits", "vit-digits is a preset with random weights"),
-        ("stages.0.teacher=nowhere/at/all", "nowhere/at/all"),
-        ("stages.1.teacher=nine", "knows other classes than digits"),
-        ("stages.1.teacher=coloured", "takes images of other channels"),
-        ("stages.2.teacher=tests/fixtures/digits", "'classifier-wise' cannot have a teacher: remove it"),
-        ("task=segmentation", "can teach classification only, not segmentation"),
-        ("stages.0.teacher_share=1.5", "teacher_share: 1.5 must be less than or equal to 1"),
-    ],
-)
-def test_mistakes_are_found_before_the_first_stage(
-    recipe: Path, tmp_path: Path, override: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "train_stage", lambda *arguments: pytest.fail("something was trained"))
-    save_network(load_backbone("vit-digits", num_classes=9), tmp_path / "nine")
-    save_network(load_backbone("test-vit"), tmp_path / "coloured")
-    for name in ("nine", "coloured"):
-        override = override.replace(f"={name}", f"={tmp_path / name}")
-    with pytest.raises(MaqeeError, match=message):
-        run_recipe(read_recipe(recipe, [override]), tmp_path / "out", device="cpu")
-    assert not (tmp_path / "out").exists()

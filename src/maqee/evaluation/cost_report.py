@@ -11,7 +11,7 @@ import torch
 
 from maqee.apq.cost import part_bops, part_reach, utilization
 from maqee.exits import EarlyExitModel, Network, add_exits, backbone_of, exit_blocks_of, has_exits
-from maqee.models import Backbone, load_backbone, presets
+from maqee.models import Backbone, is_preset, load_backbone, presets
 from maqee.models.config import as_pair
 from maqee.models.load import on_meta
 from maqee.quant.settings import FLOAT, Bits
@@ -157,7 +157,7 @@ def _network(
     unchanged = exits == "none" and final is None
     if isinstance(model, str | Path):
         model = str(resolve_model(model))
-        if model in presets and not Path(model).exists():
+        if is_preset(model):
             config = presets[model]
             changes: dict[str, Any] = {} if image_size is None else {"image_size": as_pair(image_size)}
             changes |= {} if classes is None else {"num_classes": classes}

@@ -16,7 +16,7 @@ from torch import nn
 from maqee.errors import MaqeeError
 from maqee.exits import EarlyExitModel, Network, backbone_of, load_network
 from maqee.exits.placement import default_positions, head_kinds
-from maqee.models import SwinConfig, ViTConfig, presets
+from maqee.models import SwinConfig, ViTConfig, is_preset, presets
 from maqee.models.config import BackboneConfig
 from maqee.models.load import build_backbone, on_meta
 from maqee.quant import Bits, QuantizedModel, QuantSettings, methods, quantize
@@ -146,7 +146,7 @@ def _table(model: str, quantized: QuantizedModel, found: Sequence[Row], network:
 def _network(model: str | Path, exits: str) -> Network:
     """The model, without memory for its weights where they are not needed."""
     name = str(model)
-    network: Network = on_meta(presets[name]) if name in presets and not Path(name).exists() else load_network(model)
+    network: Network = on_meta(presets[name]) if is_preset(name) else load_network(model)
     if exits == "none":
         return network
     if isinstance(network, EarlyExitModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from maqee.models.config import BackboneConfig, SwinConfig, ViTConfig
 from maqee.registry import Registry
@@ -72,3 +73,8 @@ _TABLE: dict[str, BackboneConfig] = {
 }
 for _name, _config in _TABLE.items():
     presets.register(_name)(_config)
+
+
+def is_preset(source: str) -> bool:
+    """Whether what a user calls a model is a preset, with random weights; files and folders of that name come first."""
+    return source in presets and not Path(source).exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 import torch
 
@@ -11,7 +10,7 @@ from maqee.data import Splits
 from maqee.data.classes import find_logits, same_classes
 from maqee.errors import MaqeeError
 from maqee.exits import backbone_of, load_network
-from maqee.models import presets
+from maqee.models import is_preset
 from maqee.models.compiling import compile_each
 from maqee.models.preprocessing import Preprocessing
 from maqee.runs import resolve_model, stage_name
@@ -44,7 +43,7 @@ def load_lessons(
 
 
 def _load_teacher(source: str, student: Preprocessing, splits: Splits, device: torch.device, compile: bool) -> Teacher:
-    if source in presets and not Path(source).exists():
+    if is_preset(source):
         raise MaqeeError(f"teacher: {source} is a preset with random weights: name a model that was trained.")
     network = load_network(resolve_model(source))
     backbone, data = backbone_of(network), splits.test

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from maqee.data import Splits
 from maqee.data.classes import align_splits, same_classes
-from maqee.models import Backbone, load_backbone, presets
+from maqee.models import Backbone, is_preset, load_backbone
 from maqee.models.labels import has_names
 from maqee.models.load import build_backbone
 from maqee.models.preprocessing import override
@@ -30,7 +29,7 @@ def load_start(model: ModelSection, splits: Splits, seed: int) -> tuple[Backbone
         The model, with class names where anybody knows them, and the data with labels in the order of its logits.
     """
     data = splits.test
-    if model.source in presets and not Path(model.source).exists():  # random weights: there is nothing to keep
+    if is_preset(model.source):  # random weights: there is nothing to keep
         backbone = load_backbone(model.source, len(data.classes), model.image_size, model.detection_tokens)
     else:
         backbone = load_backbone(resolve_model(model.source), None, model.image_size, model.detection_tokens)
