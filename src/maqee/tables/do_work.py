@@ -57,10 +57,12 @@ _ONCE = _Once()
 
 @contextmanager
 def each_said_once() -> Iterator[None]:
-    """Let a process remark on classes once: all runs of a table have the same data, and mostly the same model."""
-    remarks = logging.getLogger("maqee.data.classes")
-    remarks.addFilter(_ONCE)
+    """Let a process remark on the data once: all runs of a table have the same, and mostly the same model."""
+    remarks = [logging.getLogger(f"maqee.data.{name}") for name in ("classes", "seen")]
+    for logger in remarks:
+        logger.addFilter(_ONCE)
     try:
         yield
     finally:
-        remarks.removeFilter(_ONCE)
+        for logger in remarks:
+            logger.removeFilter(_ONCE)

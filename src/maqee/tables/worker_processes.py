@@ -17,6 +17,8 @@ from maqee.tables.in_process import describe
 from maqee.tables.work import Place, Work
 from maqee.tables.work_queue import WorkQueue
 
+FAREWELL = 10.0  # seconds
+
 
 @dataclass
 class _Worker:
@@ -36,9 +38,7 @@ def run_in_processes(queue: WorkQueue, place: Place, jobs: int) -> None:
         try:
             _keep_busy(queue, place, workers)
         finally:
-            for worker in workers:  # idle by now; or the user has stopped everything, and files are whole at any time
-                worker.process.kill()
-                worker.process.join()
+            _end(workers)
 
 
 def _keep_busy(queue: WorkQueue, place: Place, workers: list[_Worker]) -> None:
@@ -81,6 +81,16 @@ def _start(place: Place) -> _Worker:
     process.start()
     theirs.close()
     return _Worker(process, ours)
+
+
+def _end(workers: list[_Worker]) -> None:
+    """Let idle workers put their things away; if the user has stopped everything, files are whole at any time."""
+    for worker in workers:
+        worker.pipe.close()  # which an idle one takes as a farewell
+    for worker in workers:
+        worker.process.join(0 if worker.work else FAREWELL)
+        worker.process.kill()
+        worker.process.join()
 
 
 def _work(pipe: Connection, place: Place) -> None:
