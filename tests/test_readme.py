@@ -91,8 +91,10 @@ def test_figures_are_those_of_the_table(number: int, table: str, name: str) -> N
     [
         ("ViT-Ti, no training", "vit-tiny", ("maqee-untrained", "best-uniform", "erq-lgvit")),
         ("ViT-S, no training", "vit-small", ("maqee-untrained", "best-uniform", "erq-lgvit")),
-        ("ViT-Ti, 1,200 steps", "vit-tiny", ("maqee", "best-uniform-trained")),
+        ("Swin of 24 blocks, no training", "swin", ("maqee-untrained", "best-uniform", "erq-lgvit")),
+        ("ViT-Ti, 1,200 steps", "vit-tiny", ("maqee", "best-uniform-trained", "erq-trained")),
         ("ViT-S, 1,200 steps", "vit-small", (None, "best-uniform-trained")),
+        ("Swin of 24 blocks, 1,200 steps", "swin", ("maqee", "best-uniform-trained")),
     ],
 )
 def test_uniform_bits_beside_them(line: str, table: str, names: tuple[str | None, ...]) -> None:
