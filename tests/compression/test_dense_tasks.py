@@ -252,4 +252,5 @@ def test_large_images_come_in_smaller_batches() -> None:
     assert (evaluation_batch(usual), evaluation_batch(camvid)) == (16, 1)  # on a processor
     assert (evaluation_batch(usual.to("meta")), training_batch(usual)) == (256, 256)
     assert (evaluation_batch(camvid.to("meta")), training_batch(camvid)) == (8, 8)
-    assert training_batch(load_backbone("test-swin")) == 256
+    swin = load_backbone("swin-cifar")  # 1,024 tokens at first, but narrow ones
+    assert (evaluation_batch(swin), evaluation_batch(swin.to("meta")), training_batch(swin)) == (16, 256, 256)

@@ -21,7 +21,7 @@ from maqee.progress import Steps, steps
 from maqee.tasks import Metric, Task
 from maqee.widths import BitSettings
 
-TOKENS_AT_ONCE = 256 * 197  # tokens in a batch of evaluation: 256 images of 224 pixels
+HIDDEN_AT_ONCE = 256 * 197 * 4096  # numbers inside an MLP in a batch of evaluation: 256 images in a ViT-L
 ATTENTION_AT_ONCE = 16 * 256 * 197**2  # attention weights of a block, which quantization has to write out
 FEWER_ON_CPU = 16  # quantized layers there are twice as fast with what fits into the caches
 
@@ -65,8 +65,8 @@ def evaluation_batch(backbone: Backbone) -> int:
     shape = backbone.token_shape(1)
     attention = shape.heads * shape.tokens * (shape.window**2 or shape.tokens)
     fewer = FEWER_ON_CPU if next(backbone.parameters()).device.type == "cpu" else 1
-    fitting = min(TOKENS_AT_ONCE // shape.tokens, ATTENTION_AT_ONCE // attention) // fewer
-    return max(1, min(256, fitting))
+    fitting = min(256, HIDDEN_AT_ONCE // (shape.tokens * shape.mlp_dim), ATTENTION_AT_ONCE // attention)
+    return max(1, fitting // fewer)
 
 
 def evaluation_batches(network: Network, data: ImageSet, batch_size: int | None = None) -> Iterator[Batch]:
