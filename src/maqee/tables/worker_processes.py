@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ def _end(workers: list[_Worker]) -> None:
 def _work(pipe: Connection, place: Place) -> None:
     """The life of a worker: pieces come, answers go, and the end is its parent's to decide."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     console.quiet = True  # several bars at once are none
     while True:
         try:
@@ -111,6 +113,14 @@ def _work(pipe: Connection, place: Place) -> None:
             pipe.send(answer)
         except BrokenPipeError:
             return
+
+
+def leave_with_parent() -> None:
+    """End this process, busy as it may be, when its parent is gone: killed, nobody else would tell it to stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # files are whole at any time
 
 
 @contextmanager
