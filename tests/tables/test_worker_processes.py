@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ def test_idle_workers_leave_and_busy_ones_are_stopped(tmp_path: Path) -> None:
     place = Place(tmp_path / "runs", None, "cpu", "")
     work = next(iter(make_grid(read_table(write_table(tmp_path)))))
     busy, idle = _start(place), _start(place)
-    busy.work = work  # which it never got: all that counts is that it would be waited for
+    busy.work = work  # which it never got; asleep, it cannot leave by itself
+    os.kill(busy.process.pid or 0, signal.SIGSTOP)
     _end([busy, idle])
     assert idle.process.exitcode == 0
     assert busy.process.exitcode == -signal.SIGKILL

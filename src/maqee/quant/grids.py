@@ -208,8 +208,8 @@ def learnable(grid: UniformGrid, x: Tensor) -> Tensor:
 class _LearnableRounding(torch.autograd.Function):
     """Rounding with both gradients written down, so that all a training keeps of it is what went in.
 
-    Autograd, given the formula piece by piece, keeps several times as many numbers, and adds the step's gradient up
-    from two large parts that nearly cancel.
+    Autograd, given the formula piece by piece, keeps many more numbers, and adds the step's gradient up from two large
+    parts that nearly cancel.
     """
 
     @staticmethod
