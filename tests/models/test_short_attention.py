@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from maqee.models.layers import SHORT, Attend, attend_to_few
+from maqee.models.layers import FEW_TOKENS, Attend, attend_to_few
 from tests.helpers import max_difference
 
 
@@ -40,7 +40,7 @@ def test_half_precision_comes_back() -> None:
     assert max_difference(few.float(), Attend()(q, k, v, bias).float()) < 0.03
 
 
-@pytest.mark.parametrize("tokens", [SHORT, SHORT + 1])
+@pytest.mark.parametrize("tokens", [FEW_TOKENS, FEW_TOKENS + 1])
 def test_compiled_on_a_gpu(tokens: int, gpu: torch.device) -> None:
     inputs = operands(tokens, gpu)
     compiled = torch.compile(Attend(), dynamic=False)

@@ -15,7 +15,7 @@ from maqee.parts import attention_macs, linear_macs
 # that were wrong by orders of magnitude in models with attention exit heads, and training collapsed silently.
 ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
-SHORT = 16  # tokens, as in a window of 4 x 4
+FEW_TOKENS = 16  # as in a window of 4 x 4
 
 _SPECIAL_TOKENS = {"class": 1, "class+distillation": 2}  # what is read of the sequence; otherwise all of it
 
@@ -28,7 +28,7 @@ class Attend(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         """q, k, v: (batch, heads, tokens, head width); bias broadcasts to (batch, heads, tokens, tokens)."""
-        if torch.compiler.is_compiling() and q.is_cuda and q.shape[-2] <= SHORT:
+        if torch.compiler.is_compiling() and q.is_cuda and q.shape[-2] <= FEW_TOKENS:
             return attend_to_few(q, k, v, bias)
         with sdpa_kernel(ATTENTION_BACKENDS):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
