@@ -1,4 +1,4 @@
-"""bfloat16 is tried in a child before it can end a run."""
+"""bfloat16, and products of bytes, are tried in a child before they can end a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ import torch
 
 from maqee import processor
 from maqee.errors import MaqeeError
-from maqee.processor import TRIAL, VARIABLE, WITHOUT_AMX, check_bfloat16, check_reduced_precision
+from maqee.processor import (
+    BYTES_TRIAL,
+    TRIAL,
+    VARIABLE,
+    WITHOUT_AMX,
+    check_bfloat16,
+    check_reduced_precision,
+    multiplies_bytes,
+)
 from maqee.training.runner import make_runner
 from tests.helpers import run_python
 
@@ -124,10 +132,33 @@ def test_only_bfloat16_on_the_processor_is_looked_at(
         assert len(calls) == 2 * asked
 
 
-def test_the_trial_itself_has_no_mistake() -> None:
+@pytest.mark.parametrize("trial", [TRIAL, BYTES_TRIAL], ids=["bfloat16", "bytes"])
+def test_the_trial_itself_has_no_mistake(trial: str) -> None:
     """It must not fail for another reason, which would pass for life."""
     environment = {**os.environ, VARIABLE: WITHOUT_AMX}
-    assert subprocess.run([sys.executable, "-c", TRIAL], env=environment, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", trial], env=environment, check=False).returncode == 0
+
+
+BOOST = "Intel AVX-512 with Intel DL Boost"
+
+
+@pytest.mark.parametrize(
+    ("instructions", "trial", "expected"),
+    [
+        (BOOST, DIES, True),
+        ("Intel AVX2", LIVES, False),
+        ("", LIVES, False),
+        (f"{BOOST} and Intel AMX with 8-bit integer support", LIVES, True),
+        (f"{BOOST} and Intel AMX with 8-bit integer support", DIES, False),
+    ],
+    ids=["boost", "none", "unknown", "amx", "broken-amx"],
+)
+def test_where_bytes_are_multiplied(
+    instructions: str, trial: tuple[str, ...], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "instructions_in_use", lambda: instructions)
+    monkeypatch.setattr(processor, "BYTES_TRIAL", trial[-1])
+    assert multiplies_bytes.__wrapped__() is expected
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other processors have other instructions")

@@ -1,8 +1,9 @@
-"""Reduced precision on processors that promise more than they keep.
+"""Reduced precision and bytes, on processors that promise more than they keep.
 
 Some virtual machines report Intel's AMX but stop a program that uses it with an illegal instruction (SIGILL), and
 oneDNN's bfloat16 kernels use it wherever it is reported. Such a stop cannot be caught, so it is tried in a child
-process first.
+process first. It is the same with products of bytes; and where a processor has no instructions for these, oneDNN's are
+slow, and wrong where sums of two products exceed 16 bits.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ heads = torch.randn(2, 4, 64, 32, dtype=torch.bfloat16)
 torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
 torch.nn.functional.conv2d(torch.randn(2, 3, 32, 32).bfloat16(), torch.randn(64, 3, 16, 16).bfloat16(), stride=16)
 """
+
+BYTES_TRIAL = (
+    "import torch; torch._int_mm(torch.ones(64, 256, dtype=torch.int8), torch.ones(256, 64, dtype=torch.int8))"
+)
 
 
 def check_reduced_precision(precision: str, device: torch.device) -> None:
@@ -70,6 +75,15 @@ def check_bfloat16(command: tuple[str, ...], cpuinfo: Path) -> None:
             f"set {VARIABLE}={WITHOUT_AMX} in the environment and start again, or use float32."
         )
     logger.warning("bfloat16 ends in %s on this processor: going on with %s=%s.", died, VARIABLE, WITHOUT_AMX)
+
+
+@cache
+def multiplies_bytes() -> bool:
+    """Whether products of bytes with int32 sums are exact and quick in this process: if oneDNN has them."""
+    instructions = instructions_in_use()
+    if "DL Boost" not in instructions:  # oneDNN's name for them, VNNI elsewhere
+        return False
+    return "AMX" not in instructions or _signal_of((sys.executable, "-c", BYTES_TRIAL)) is None
 
 
 def reports_amx(cpuinfo: Path) -> bool:

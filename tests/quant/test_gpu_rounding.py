@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from maqee.quant import quantize
-from maqee.quant.coded import GridModule, WeightState
+from maqee.quant.coded import GridModule
 from maqee.quant.grids import Grid, LogSqrt2Grid, UniformGrid
-from maqee.quant.sums import SHORT, is_short, tensor_cores
+from maqee.quant.sums import SHORT, tensor_cores
 from maqee.quant.terms import operand_terms, terms_in_one_pass
 from tests.runtime.makers import small_model
 
@@ -74,24 +74,6 @@ def test_logarithmic_grids(bits: int) -> None:
     beside = torch.tensor([-0.49, 0.0, 0.49]).repeat(2**bits + 4)
     x = torch.cat([0.7 * torch.exp2(-(code + beside) / 2), torch.tensor([0.0, 0.9, 1e-30, 1e-42])])
     check(LogSqrt2Grid(bits, torch.tensor(0.7)), x)
-
-
-def test_what_is_short() -> None:
-    assert is_short(torch.tensor([0.0, SHORT]), 15)
-    assert not is_short(torch.tensor([0.0, SHORT + 1]), 15)
-    assert is_short(torch.tensor([15.0 - SHORT]), 15)
-    assert not is_short(torch.tensor([14.0 - SHORT]), 15)
-    assert not is_short(torch.tensor(7.5), 15)
-    assert is_short(torch.tensor([[7, 8]], dtype=torch.int32), 15)
-    grid = GridModule(uniform(4, 1e-4, -5000.0))  # a narrow range far from zero
-    found = [grid.short]
-    grid.load_state_dict({"scale": torch.tensor(0.1), "zero": torch.tensor(8.0)})
-    assert [*found, grid.short] == [False, True]
-    assert GridModule(LogSqrt2Grid(5, torch.tensor(1.0))).short
-    codes = torch.zeros(2, 3)
-    for zero, expected in ((8, True), (-3000, False)):
-        state = WeightState(4, codes, torch.ones(2, 1), torch.tensor([[8], [zero]]), None, None)
-        assert state.short is expected
 
 
 def test_tensor_cores_are_allowed_inside_alone() -> None:

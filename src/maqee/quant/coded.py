@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from maqee.quant.grids import Grid, LogSqrt2Grid, TwinGrid, UniformGrid, straight_through
-from maqee.quant.sums import is_short
+from maqee.quant.sums import reach
+from maqee.quant.terms import largest_code
 
 KINDS: dict[str, type[UniformGrid] | type[LogSqrt2Grid] | type[TwinGrid]] = {
     "uniform": UniformGrid,
@@ -29,7 +30,7 @@ class GridModule(nn.Module):
     """
 
     scale: Tensor
-    _short: bool | None = None
+    _reach: float | None = None
 
     def __init__(self, grid: Grid) -> None:
         super().__init__()
@@ -54,19 +55,18 @@ class GridModule(nn.Module):
         return int(self.settings["bits"])
 
     @property
-    def short(self) -> bool:
-        """Whether codes, less their zero points, are short enough for a GPU's tensor cores; found out once."""
-        if self._short is None:
-            grid = self.grid
-            self._short = not isinstance(grid, UniformGrid) or is_short(grid.zero, grid.top)
-        return self._short
+    def reach(self) -> float:
+        """The largest of the whole numbers in its terms; infinite if there are fractions. Found out once."""
+        if self._reach is None:
+            self._reach = largest_code(self.grid)
+        return self._reach
 
     def forward(self, x: Tensor) -> Tensor:
         """Round to the grid, with straight-through gradients."""
         return straight_through(self.grid, x)
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        self._short = None
+        self._reach = None
         super()._load_from_state_dict(*args, **options)
 
 
@@ -89,7 +89,7 @@ class WeightState(nn.Module):
     zero: Tensor
     group: Tensor | None
     bias: Tensor | None
-    _short: bool | None = None
+    _reach: float | None = None
 
     def __init__(
         self, bits: int, codes: Tensor, scale: Tensor, zero: Tensor, group: Tensor | None, bias: Tensor | None
@@ -125,11 +125,11 @@ class WeightState(nn.Module):
         return both[: math.prod(self.shape)].view(self.shape)
 
     @property
-    def short(self) -> bool:
-        """Whether codes, less their zero points, are short enough for a GPU's tensor cores; found out once."""
-        if self._short is None:
-            self._short = is_short(self.zero, 2**self.bits - 1)
-        return self._short
+    def reach(self) -> float:
+        """The largest of the codes, less their zero points; infinite if there are fractions. Found out once."""
+        if self._reach is None:
+            self._reach = reach(self.zero, 2**self.bits - 1)
+        return self._reach
 
     def grid(self) -> UniformGrid:
         """The grid of every weight: scales spread over the columns."""

@@ -48,7 +48,7 @@ class UniformGrid:
 
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers, ready for arithmetic."""
-        return _clamped(torch.round(x / self.scale) + self.zero, self.top)
+        return _clamped((x / self.scale).round_().add_(self.zero), self.top)
 
     def values(self, codes: Tensor) -> Tensor:
         """Numbers the codes stand for."""
@@ -81,7 +81,7 @@ class LogSqrt2Grid:
 
     def codes(self, x: Tensor) -> Tensor:
         """Codes as floating-point numbers."""
-        exponent = torch.round(-2 * torch.log2(x / self.scale))  # log2(0) is -inf, which clamps to the code of 0
+        exponent = (x / self.scale).log2_().mul_(-2).round_()  # log2(0) is -inf, which clamps to the code of 0
         return _clamped(exponent, self.none)
 
     def values(self, codes: Tensor) -> Tensor:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from maqee.errors import MaqeeError
 from maqee.models.layers import TokenDepthwise, as_picture
 from maqee.quant.coded import FittedWidth, GridModule, WeightState
-from maqee.quant.grids import Grid
 from maqee.quant.learner import LearningGrid
-from maqee.quant.sums import EXECUTED, SIMULATED, tensor_cores
+from maqee.quant.sums import BYTE, EXECUTED, IN_BYTES, SHORT, SIMULATED, tensor_cores
 from maqee.quant.terms import is_quick, multiply_terms, operand_terms, weight_terms
 
 
@@ -185,7 +184,7 @@ class QuantLayer(nn.Module):
         if self.input is None or state is None or not made_from_codes(self.executing, self.input):
             return self.from_values(x, *rest)
         with torch.no_grad(), tensor_cores(all_short(x, self.input, state)):
-            y = self._from_codes(x, self.input.grid, state, *rest)
+            y = self._from_codes(x, self.input, state, *rest)
         return with_gradient(y, lambda: self.from_values(x, *rest), x)
 
     def from_values(self, x: Tensor, *rest: Any) -> Tensor:
@@ -193,9 +192,10 @@ class QuantLayer(nn.Module):
         weight, bias = self.weights()
         return self.apply_weights(x if self.input is None else self.input(x), weight, bias, *rest)
 
-    def _from_codes(self, x: Tensor, grid: Grid, state: WeightState, *rest: Any) -> Tensor:
+    def _from_codes(self, x: Tensor, given: GridModule, state: WeightState, *rest: Any) -> Tensor:
         """Sums of products of codes, times scales."""
-        inner, sums = self.inner, EXECUTED if self.executing else SIMULATED
+        inner, grid = self.inner, given.grid
+        sums = EXECUTED if self.executing else IN_BYTES if all_bytes(x, given, state) else SIMULATED
         weights = weight_terms(state.codes, state.scale, state.zero, state.group)
         if isinstance(inner, nn.Conv2d):
             terms = operand_terms(grid, as_picture(x, rest[0]) if isinstance(inner, TokenDepthwise) else x)
@@ -237,7 +237,16 @@ def made_from_codes(executing: bool, *inputs: GridModule) -> bool:
 
 def all_short(x: Tensor, *operands: GridModule | WeightState) -> bool:
     """Whether a product may run on a GPU's tensor cores. Settings cannot be changed within what torch.compile makes."""
-    return x.is_cuda and not torch.compiler.is_compiling() and all(operand.short for operand in operands)
+    return x.is_cuda and _reach_at_most(SHORT, *operands)
+
+
+def all_bytes(x: Tensor, *operands: GridModule | WeightState) -> bool:
+    """Whether a product may be one of bytes on a processor."""
+    return x.device.type == "cpu" and _reach_at_most(BYTE, *operands)
+
+
+def _reach_at_most(largest: int, *operands: GridModule | WeightState) -> bool:
+    return not torch.compiler.is_compiling() and all(operand.reach <= largest for operand in operands)
 
 
 def with_gradient(y: Tensor, from_values: Callable[[], Tensor], *inputs: Tensor) -> Tensor:

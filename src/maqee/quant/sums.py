@@ -6,6 +6,7 @@ ways give the same sums, to the bit, except where a sum of wide codes (8 by 8 bi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
@@ -15,9 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maqee.errors import MaqeeError
+from maqee.processor import multiplies_bytes
 
 INT32_LARGEST = 2**31 - 1
 SHORT = 2**11  # whole numbers up to here are exact in TF32, the float32 of a GPU's tensor cores
+BYTE = 2**7 - 1
+FEW = 2**18  # products in a matrix product that floats add up as fast as bytes
 
 
 class Sums(NamedTuple):
@@ -35,10 +39,14 @@ class Sums(NamedTuple):
     convolve: Callable[[Tensor, Tensor, nn.Conv2d, str], Tensor]
 
 
-def is_short(zero: Tensor, top: int) -> bool:
-    """Whether codes 0 .. top, less their zero points, are whole numbers up to 2^11. A GPU is waited for."""
-    short = (zero >= top - SHORT) & (zero <= SHORT) & (zero == zero.round())  # releases leave fractions there
-    return bool(short.all())
+def reach(zero: Tensor, top: int) -> float:
+    """The largest of the codes 0 .. top, less their zero points; infinite if one is no whole number.
+
+    A GPU is waited for.
+    """
+    if not bool((zero == zero.round()).all()):  # releases leave fractions there
+        return math.inf
+    return float(torch.maximum(zero.abs(), (top - zero).abs()).max())
 
 
 def tensor_cores(allowed: bool) -> AbstractContextManager[None]:
@@ -70,6 +78,15 @@ def check_accumulator(left: int, right: int, length: int, name: str) -> int:
 
 def _float_matmul(left: Tensor, right: Tensor, name: str) -> Tensor:
     return left @ right
+
+
+def _byte_matmul(left: Tensor, right: Tensor, name: str) -> Tensor:
+    """Bytes with int32 sums, which the steps turn into floats; right has two dimensions."""
+    rows = left.shape[:-1].numel()
+    if rows * right.numel() < FEW or not multiplies_bytes():
+        return left @ right
+    sums = torch._int_mm(left.to(torch.int8).reshape(rows, -1), right.to(torch.int8))
+    return sums.view(*left.shape[:-1], -1)
 
 
 def _float_convolve(codes: Tensor, weights: Tensor, conv: nn.Conv2d, name: str) -> Tensor:
@@ -109,4 +126,5 @@ def _whole(codes: Tensor, name: str) -> Tensor:
 
 
 SIMULATED = Sums("simulated", _float_matmul, _float_convolve)
+IN_BYTES = SIMULATED._replace(matmul=_byte_matmul)  # the same sums on a processor that is quick with bytes
 EXECUTED = Sums("executed", _int_matmul, _int_convolve)

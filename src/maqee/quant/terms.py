@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from maqee.quant.grids import SQRT2, Grid, LogSqrt2Grid, TwinGrid, UniformGrid
+from maqee.quant.sums import reach
 
 SHIFTS = 8  # of a term of a logarithmic grid: integers from 1 to 2^8 keep the sums short
 
@@ -38,28 +39,36 @@ def is_quick(grid: Grid) -> bool:
     return has_terms(grid) and not (isinstance(grid, LogSqrt2Grid) and grid.bits > 5)
 
 
+def largest_code(grid: Grid) -> float:
+    """The largest of the whole numbers in a grid's terms; infinite if there are fractions."""
+    if isinstance(grid, UniformGrid):
+        return reach(grid.zero, grid.top)
+    return grid.levels - 1 if isinstance(grid, TwinGrid) else 2**SHIFTS
+
+
 def operand_terms(grid: Grid, x: Tensor) -> list[Term]:
     """Round numbers to a grid and write them as terms."""
     if x.is_cuda and not torch.compiler.is_compiling() and _has_kernel(grid, x):  # a compiler joins passes by itself
         return terms_in_one_pass(grid, x)
-    codes = grid.codes(x)
+    codes = grid.codes(x)  # made here, so that it may be written over: passes over memory are most of the work
     if isinstance(grid, UniformGrid):
-        return [Term(codes - grid.zero, grid.scale)]
+        return [Term(codes.sub_(grid.zero), grid.scale)]
     if isinstance(grid, TwinGrid):
         fine = codes < grid.levels
         low = torch.where(fine, -codes if grid.signed else codes, 0.0)
         return [Term(low, grid.fine), Term(torch.where(fine, 0.0, codes - grid.levels), grid.coarse)]
-    terms, even = [], codes % 2 == 0
+    terms = []
+    parity = codes - (codes * 0.5).floor_().mul_(2)  # 1 for odd codes
     for first, last, step in _parts(grid):
         here = codes <= last
         if first:
             here &= codes >= first
         if first and not is_quick(grid) and not here.any():  # wide grids reach far below what occurs
             continue
-        shift = torch.ceil((codes - first if first else codes) / 2)
-        integers = torch.exp2(SHIFTS - shift)
-        for these, factor in ((here & even, 1.0), (here & ~even, SQRT2)):
-            terms.append(Term(torch.where(these, integers, 0.0), step * factor))
+        powers = torch.add(codes, parity).mul_(-0.5).add_(SHIFTS + first // 2).exp2_()  # half the code, rounded up
+        powers = torch.where(here, powers, 0.0)
+        odd = powers * parity
+        terms += [Term(powers.sub_(odd), step), Term(odd, step * SQRT2)]
     return terms
 
 
@@ -124,5 +133,5 @@ def multiply_terms(
             return scaled_sum(parts, steps, bias)
     total = parts[0] * steps[0]
     for part, step in zip(parts[1:], steps[1:], strict=True):
-        total = total + part * step
-    return total if bias is None else total + bias
+        total += part * step
+    return total if bias is None else total.add_(bias)
