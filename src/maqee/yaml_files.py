@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from maqee.errors import MaqeeError
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values alone. 3e10 is a number, as in YAML 1.2; PyYAML follows 1.1, which wants 3.0e+10."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
@@ -20,7 +34,7 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
     if not path.is_file():
         raise MaqeeError(f"{path} does not exist: give {what}.")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise MaqeeError(f"{path} is not valid YAML ({' '.join(str(error).split())}).") from error
     if not isinstance(values, dict):
@@ -34,6 +48,6 @@ def split_assignment(text: str, example: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise MaqeeError(f"{text!r} is no key=value: write, for example, {example}.")
     try:
-        return key.strip(), yaml.safe_load(value)
+        return key.strip(), _parse(value)
     except yaml.YAMLError as error:
         raise MaqeeError(f"{text!r}: the value is not valid YAML ({' '.join(str(error).split())}).") from error
