@@ -151,7 +151,7 @@ def test_without_room_for_the_references_outputs(
     answers: list[list[np.ndarray]] = []
     one_batch = 16 * 17 * 32 * 4 * 4  # images x tokens x width x blocks x bytes
     for room in (8 << 30, one_batch + 1, 0):
-        monkeypatch.setattr(measure_module, "KEPT_BYTES", room)
+        monkeypatch.setattr(measure_module, "spare_bytes", lambda device, room=room: room)
         measure = make_measure(model, scored=20)
         trace = measure.trace(SETTINGS)
         risks_found = measure.block_risks(SETTINGS, [WIDTHS] * 4, path)
@@ -165,7 +165,7 @@ def test_references_outputs_are_computed_once_a_question(
     model: EarlyExitModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where they are not kept, one pass of the reference must do for all blocks and widths."""
-    monkeypatch.setattr(measure_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(measure_module, "spare_bytes", lambda device: 0)
     measure, calls = make_measure(model), 0
     measure.trace(SETTINGS)
 

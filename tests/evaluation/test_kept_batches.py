@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from maqee.evaluation.kept_batches import keep_batches
-from maqee.evaluation.record import evaluation_batches
+from maqee.evaluation.record import Batch, evaluation_batches
 from tests.compression.makers import digits
 from tests.helpers import load_miniature
 
@@ -13,11 +15,15 @@ from tests.helpers import load_miniature
 def test_kept_or_read_again() -> None:
     model, data = load_miniature(), digits("test", 40)
     needed = 40 * 16 * 16 * 4
-    kept, again = keep_batches(model, data, needed), keep_batches(model, data, needed - 1)
+
+    def read() -> Iterator[Batch]:
+        return evaluation_batches(model, data)
+
+    kept, again = keep_batches(read, 40, needed), keep_batches(read, 40, needed - 1)
     assert isinstance(kept, list)
     assert not isinstance(again, list)
     for _ in range(2):
         for batches in (kept, again):
-            for one, other in zip(batches, evaluation_batches(model, data), strict=True):
+            for one, other in zip(batches, read(), strict=True):
                 assert torch.equal(one[0], other[0])
                 assert torch.equal(one[1], other[1])

@@ -24,7 +24,7 @@ from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.calibration import draw_images
 from maqee.evaluation.kept_batches import keep_batches
-from maqee.evaluation.record import Batch, exit_rows, measure_batches, policy_rows
+from maqee.evaluation.record import Batch, evaluation_batches, exit_rows, measure_batches, policy_rows
 from maqee.exits import load_with_exits
 from maqee.models.digest import weights_digest
 from maqee.policy import NEVER, Policy
@@ -78,7 +78,8 @@ def envelope(
         part.require(task.targets, task.name)
     fitting, measuring = draw_images(splits.calibration, *options.draws)
     with phase("reading images"):
-        calibration, test = load_batches(measuring, network), keep_batches(network, splits.test)
+        calibration = load_batches(measuring, network)
+        test = keep_batches(lambda: evaluation_batches(network, splits.test), len(splits.test))
     full_precision = exit_rows(network, measure_batches(network, test, task), task)
     pairs: list[UniformPair] = []
     wanted = list(itertools.product(sorted(set(weights)), sorted(set(activations))))

@@ -27,9 +27,8 @@ from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.parts import Part
 from maqee.quant import QuantizedModel
+from maqee.spare_memory import spare_bytes
 from maqee.tasks import Task
-
-KEPT_BYTES = 8 << 30  # full-precision block outputs are kept if they take less, else computed again
 
 Recover = Callable[[QuantizedModel, BitSettings, Sequence[float], int], None]
 
@@ -255,7 +254,7 @@ class ModelMeasure:
     @torch.inference_mode()
     def _read_reference(self) -> None:
         """The full-precision model's answers, and its block outputs as far as memory allows."""
-        room = KEPT_BYTES
+        room = spare_bytes(self.batches[0][0].device)
         for index, (images, targets) in enumerate(self.batches):
             outputs = self._states(self.reference, images)[1:]
             self._reference_answers.append(self._answer(self.reference, outputs, targets))

@@ -13,7 +13,7 @@ from maqee.device import pick_device
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.kept_batches import keep_batches
-from maqee.evaluation.record import Batch, measure_batches, policy_rows
+from maqee.evaluation.record import Batch, evaluation_batches, measure_batches, policy_rows
 from maqee.evaluation.results import PolicyFigures
 from maqee.progress import steps
 from maqee.runs import frontier_folders, require_data
@@ -104,7 +104,7 @@ def evaluate_frontier(
     target = pick_device(device)
     first = load(folders[0][1]).to(target)
     data = open_split(require_data(run, path=data_root), first.model.backbone, split)
-    batches, rows = keep_batches(first.model, data), []
+    batches, rows = keep_batches(lambda: evaluation_batches(first.model, data), len(data)), []
     with steps(f"evaluating plans on {data.name}", len(folders)) as bar:
         for drop, folder in folders:
             ready = load(folder).to(target)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from maqee.data import ImageSet
-from maqee.evaluation.record import Batch, evaluation_batches
-from maqee.exits import Network
-
-ROOM = 8 << 30  # bytes of prepared images; 10,000 of 224 pixels take 6 GB
+from maqee.evaluation.record import Batch
+from maqee.spare_memory import spare_bytes
 
 
-def keep_batches(network: Network, data: ImageSet, room: int = ROOM) -> Iterable[Batch]:
-    """Batches that can be gone through again and again, on the network's device.
+def keep_batches(read: Callable[[], Iterator[Batch]], images: int, room: int | None = None) -> Iterable[Batch]:
+    """Batches that can be gone through again and again.
 
     Args:
-        network: decides how images are prepared, and where they lie.
-        data: the images.
-        room: bytes; images that need more are read anew each time.
+        read: reads and prepares all of them.
+        images: how many images they have in all.
+        room: bytes; images that need more are read anew each time. Left out, what the device can spare.
     """
-    again = _ReadAgain(network, data)
-    images, _ = next(iter(again))
-    return again if images.nbytes // len(images) * len(data) > room else list(again)
+    first, _ = next(read())
+    room = spare_bytes(first.device) if room is None else room
+    return _ReadAgain(read) if first.nbytes // len(first) * images > room else list(read())
 
 
 class _ReadAgain:
     """Batches that are read and prepared whenever they are gone through."""
 
-    def __init__(self, network: Network, data: ImageSet) -> None:
-        self.network, self.data = network, data
+    def __init__(self, read: Callable[[], Iterator[Batch]]) -> None:
+        self.read = read
 
     def __iter__(self) -> Iterator[Batch]:
-        return evaluation_batches(self.network, self.data)
+        return self.read()

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from maqee.data import ImageSet, Splits, eval_batches, open_source
 from maqee.data.transforms import prepare
@@ -21,9 +20,10 @@ from maqee.device import pick_device, synchronize
 from maqee.disk import check_writable_file
 from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
+from maqee.evaluation.kept_batches import keep_batches
 from maqee.evaluation.method_comparison import MethodComparison, MethodRow, go_on_from
 from maqee.evaluation.quantization_cases import IDENTITY, Case, list_cases, settings_of
-from maqee.evaluation.record import measure_batches
+from maqee.evaluation.record import Batch, measure_batches
 from maqee.exits import Network, backbone_of, exit_blocks_of, load_network
 from maqee.io import write_json
 from maqee.models.digest import weights_digest
@@ -33,10 +33,6 @@ from maqee.quant import quantize
 from maqee.runs import DataSource, require_data, resolve_model, short_name
 from maqee.tasks import tasks
 from maqee.values import plain
-
-KEPT_BYTES = 2 << 30  # test images that take less than this are prepared once
-
-Batches = Sequence[tuple[Tensor, Tensor]]
 
 
 def compare_methods(
@@ -81,6 +77,8 @@ def compare_methods(
         out: JSON file, written after every combination; combinations that are already in it are not run again.
         show: progress with the time left.
     """
+    if batch_size < 1:
+        raise MaqeeError(f"batch_size: {batch_size} must be at least 1.")
     cases = list_cases(method, bits, scope, seeds, images)
     file = None if out is None else Path(out)
     if file is not None:
@@ -100,7 +98,8 @@ def compare_methods(
     if left:
         number, environments = _number_of(result.environments, describe_environment())
         network = network.to(target).eval()
-        batches = _TestBatches(splits.test, preprocessing, batch_size, target)
+        test = splits.test
+        batches = keep_batches(lambda: eval_batches(test, preprocessing, batch_size, target), len(test))
         with steps(f"quantizing {result.model}", len(left), enabled=show) as bar:
             bar.update(0)
             for count, case in enumerate(left, start=1):
@@ -118,30 +117,12 @@ def draw(calibration: ImageSet, images: int, seed: int) -> list[int]:
     return [int(index) for index in np.random.RandomState(seed).permutation(len(calibration))[:images]]
 
 
-class _TestBatches:
-    """The test images, prepared once and kept on the device if they are few enough."""
-
-    def __init__(self, data: ImageSet, preprocessing: Preprocessing, batch_size: int, device: torch.device) -> None:
-        if batch_size < 1:
-            raise MaqeeError(f"batch_size: {batch_size} must be at least 1.")
-        self.data, self.preprocessing, self.batch_size, self.device = data, preprocessing, batch_size, device
-        channels, (height, width) = len(preprocessing.mean), preprocessing.image_size
-        small = len(data) * channels * height * width * 4 < KEPT_BYTES
-        self.kept: Batches | None = list(self._load()) if small else None
-
-    def _load(self) -> Iterable[tuple[Tensor, Tensor]]:
-        return eval_batches(self.data, self.preprocessing, self.batch_size, self.device)
-
-    def __iter__(self) -> Any:
-        return iter(self.kept if self.kept is not None else self._load())
-
-
 def _measure(
     network: Network,
     case: Case,
     calibration: ImageSet,
     preprocessing: Preprocessing,
-    batches: _TestBatches,
+    batches: Iterable[Batch],
     device: torch.device,
 ) -> MethodRow:
     """One row: fit, evaluate, and how long both took."""
