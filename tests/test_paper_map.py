@@ -98,7 +98,7 @@ def test_what_the_map_says_of_the_default() -> None:
     """Options of the default search, in the table beyond the paper; the paper's mode is named where it is meant."""
     usual, table = SearchOptions(), TEXT.split("## Beyond the paper")[1]
     stated = [pair for pair in re.findall(r"`(\w+)=([^`]+)`", table) if pair[0] in {f.name for f in fields(usual)}]
-    named = {"bits", "signal", "prices", "max_swaps", "frontier", "exit_ms", "before_training"}
+    named = {"bits", "signal", "prices", "max_swaps", "frontier", "exit_ms", "before_training", "error_passes"}
     assert {name for name, _ in stated} == named
     assert all(ast.literal_eval(value) == getattr(usual, name) for name, value in stated)
 

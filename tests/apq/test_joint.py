@@ -15,7 +15,7 @@ from maqee.apq.budget import Budget
 from maqee.apq.cost import bops
 from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.loop import make_plan, most_steps, search
-from maqee.apq.options import SearchOptions
+from maqee.apq.options import ERROR_PASSES, SearchOptions
 from maqee.apq.search_state import SearchState
 from maqee.apq.units import Unit, find_space
 from maqee.errors import MaqeeError
@@ -192,7 +192,7 @@ def test_at_most_forty_passes_on_twelve_blocks(budget: Budget) -> None:
     result = search(model, SearchOptions(), budget)
     assert model.passes <= 40
     assert sum(step.kind == "move" for step in result.state.history) == 6  # it used what it may
-    assert model.passes == joint.TABLE_PASSES + len(set(model.traced))
+    assert model.passes == ERROR_PASSES + len(set(model.traced))
 
 
 def test_at_most_forty_passes_with_a_frontier() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from maqee.apq import SearchOptions
-from maqee.apq.joint import TABLE_PASSES
 from maqee.apq.ladder import LADDER, REFINED
+from maqee.apq.options import ERROR_PASSES
 from maqee.apq.units import find_space
 from maqee.bench import search_step as module
 from maqee.bench.search_step import bench_search
@@ -61,7 +61,7 @@ def test_a_whole_search_by_count() -> None:
     assert iteration.passes == 1
     assert iteration.seconds > 0
     space = find_space(measure.parts, measure.depth, options)
-    images = max(LEAST_IMAGES, int(TABLE_PASSES * 40 / (error_runs(space, measure.depth) + 1)))
+    images = max(LEAST_IMAGES, int(ERROR_PASSES * 40 / (error_runs(space, measure.depth) + 1)))
     table = (error_runs(space, measure.depth) + 1) * min(images, 40) / 40
     rest = whole.passes - table
     assert rest == pytest.approx(round(rest))

@@ -50,6 +50,7 @@ OTHER: dict[str, tuple[Any, Any]] = {
     "search.signal": ("divergence", "divergence"),
     "search.prices": ("full-depth", "full-depth"),
     "search.before_training": (True, True),
+    "search.error_passes": (5.0, 5.0),
     "search.bit_min": (2, 2),
     "search.bit_max": (8, 8),
     "search.act_min": (2, 2),

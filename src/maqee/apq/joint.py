@@ -41,7 +41,6 @@ from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitPair, BitSettings
 
-TABLE_PASSES = 20  # calibration passes that measuring errors may take
 # Targets of the frontier, below what the quantized model can reach; the cost between two of them must not leap.
 DROPS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)
 
@@ -109,7 +108,8 @@ class JointRun:
             pair = self._next_timed(state)
             return self._finish(state) if pair is None else self._visited(state, self.measure.trace(pair), "exact", {})
         if not state.errors:
-            return replace(state, errors=self.measure.unit_errors(self.widest, self.space, self.options, TABLE_PASSES))
+            passes = self.options.error_passes
+            return replace(state, errors=self.measure.unit_errors(self.widest, self.space, self.options, passes))
         moves = sum(step.kind == "move" for step in state.history)
         if not moves and (share := self._next_rung(state)) is not None:
             return self._climb(state, share)

@@ -11,6 +11,8 @@ from maqee.apq.timed_pairs import TimedPair
 from maqee.errors import MaqeeError
 from maqee.policy import NEVER
 
+ERROR_PASSES = 20.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
@@ -50,6 +52,8 @@ class SearchOptions:
         before_training: choose bits for a network that is trained afterwards, where both widths are chosen. Training
             brings back most of what few weight bits cost: their errors count a tenth, and allocations are judged by
             passes with the most weight bits.
+        error_passes: calibration passes that measuring the errors of widths may take, where both widths are chosen; it
+            looks at as many images as that allows.
         bit_min: fewest weight bits.
         bit_max: most weight bits.
         act_min: fewest activation bits, where these are chosen.
@@ -108,6 +112,7 @@ class SearchOptions:
     signal: Literal["logits", "divergence"] = "logits"
     prices: Literal["policy", "full-depth"] = "policy"
     before_training: bool = False
+    error_passes: float = ERROR_PASSES
     bit_min: int = 3
     bit_max: int = 6
     act_min: int = 3
@@ -134,7 +139,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise MaqeeError(f"alpha: {self.alpha} must be from 0 to 1.")
-        for name in ("lambda_outer", "lambda_inner", "reach", "recovery_steps", "max_swaps"):
+        for name in ("lambda_outer", "lambda_inner", "error_passes", "reach", "recovery_steps", "max_swaps"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise MaqeeError(f"{name}: {value} must be a number from 0 up.")
@@ -195,8 +200,8 @@ class SearchOptions:
     def to_json(self) -> dict[str, Any]:
         """Plain values. What came later is left out where it is not used, so that older runs can go on."""
         values = asdict(self)
-        for name in ("timed_pairs", "before_training"):
-            if not values[name]:
+        for name, unused in (("timed_pairs", ()), ("before_training", False), ("error_passes", ERROR_PASSES)):
+            if values[name] == unused:
                 del values[name]
         return values
 
