@@ -193,6 +193,15 @@ def test_at_most_forty_passes_on_twelve_blocks(budget: Budget) -> None:
     assert model.passes <= 40
     assert sum(step.kind == "move" for step in result.state.history) == 6  # it used what it may
     assert model.passes == ERROR_PASSES + len(set(model.traced))
+    plan = make_plan(result, exit_kinds=("x",) * len(result.best.thresholds), method="repq", seed=0)
+    assert plan.passes == model.passes + (budget.like == "W4A4")  # the search begins with these
+    assert replace(plan, history=()).passes is None
+
+
+def test_fewer_passes_for_errors() -> None:
+    model = AdditiveModel()
+    search(model, SearchOptions(error_passes=5, max_swaps=0), Budget(max_bops=90_000))
+    assert model.passes == 5 + len(set(model.traced))
 
 
 def test_at_most_forty_passes_with_a_frontier() -> None:

@@ -43,6 +43,11 @@ def test_round_trip(plan: Plan, tmp_path: Path) -> None:
     assert back.to_json() == path.read_text() == plan.to_json()
 
 
+def test_passes_are_not_counted_where_weights_alone_are_chosen(plan: Plan) -> None:
+    assert plan.history
+    assert plan.passes is None
+
+
 def test_there_are_plans_of_the_version_before() -> None:
     assert len(RESULTS) >= 4
 

@@ -43,6 +43,15 @@ def test_a_row() -> None:
     assert [run["seed"] for run in row["runs"]] == [0, 1]
 
 
+def test_what_searches_cost() -> None:
+    """Runs of older versions do not know it."""
+    runs = [make_run(0, 0.8) | {"search_images": 1000}, make_run(1, 0.9) | {"search_images": 3000}, make_run(2, 0.9)]
+    row = row_of(TABLE, "erq", runs, "")
+    assert row["search_images"] == {"mean": 2000.0, "std": 1414.214}
+    assert [run["search_images"] for run in row["runs"]] == [1000, 3000, None]
+    assert row_of(TABLE, "erq", runs[2:], "")["search_images"] is None
+
+
 def test_settings_of_a_row_are_named_as_on_the_command_line() -> None:
     own = {"search": {"grain": "block", "use_pgr": False}, "options": {"recovery": {"lr": 1e-4}}}
     assert dotted(own) == {"search.grain": "block", "search.use_pgr": False, "options.recovery.lr": 1e-4}

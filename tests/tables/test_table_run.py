@@ -50,6 +50,8 @@ def test_rows(made: tuple[Path, Path, Table]) -> None:
     model = runs / "models" / read_json(next(runs.glob("maqee-seed0-*")) / ROW)["model"] / "model"
     plan = maqee.Plan.load(model / "plan.json")
     assert searched["runs"][0]["thresholds"] == list(plan.thresholds)
+    assert plan.passes is not None
+    assert (rtn["search_images"], searched["runs"][0]["search_images"]) == (None, round(40 * plan.passes))
     figures = maqee.evaluate(model, controlled=searched["runs"][0]["target"], device="cpu")
     assert figures.plan is not None
     assert searched["runs"][0]["accuracy"] == figures.plan.metrics["accuracy"]
@@ -187,7 +189,7 @@ def test_other_rows(tmp_path: Path) -> None:
     assert found["bare"]["bops"]["mean"] > found["float"]["bops"]["mean"]
     assert (found["mptq"]["bits"], found["mptq"]["weight_bits"]["mean"]) == ("MP W4A4", 4.0)
     assert (found["trained"]["recovered"], found["trained"]["training_kept"]) == (2, 1)
-    assert found["plan"]["training_kept"] is None
+    assert (found["plan"]["training_kept"], found["plan"]["search_images"]) == (None, None)
     assert found["best"]["bits"] in ("best W4A4", "best W4A5")
     assert found["best"]["bops"]["mean"] < 1.5e7  # within the budget on calibration images
     borrowed, plan, tied = (found[name]["runs"][0]["thresholds"] for name in ("borrowed", "plan", "tied"))

@@ -93,6 +93,17 @@ class Plan:
         """The thresholds as the model takes them."""
         return Policy(self.thresholds)
 
+    @property
+    def passes(self) -> float | None:
+        """Calibration passes that the search took at most: for errors of widths, allocations, and what it is `like`.
+
+        None for a plan made by hand, and where weights alone are chosen: swaps are scored on parts of passes.
+        """
+        if not self.history or self.options.bits == "weights":
+            return None
+        errors = 0.0 if self.options.exit_ms is not None else self.options.error_passes
+        return errors + len({step.position.bits for step in self.history}) + (self.budget.like is not None)
+
     def to_json(self) -> str:
         """Canonical JSON: equal plans give equal bytes."""
         values = {**asdict(self), "bits": self.bits.to_json()}

@@ -17,6 +17,7 @@ _FIGURES = ("accuracy", "mean_exit", "bops")
 _SIDE_BY_SIDE = " / "  # between values that differ
 _BITS = ("weight_bits", "activation_bits")
 _OF_A_RUN = ("run", "seed", *_FIGURES, "thresholds", *_BITS, "training_kept", "target", "controlled", "model_revision")
+_SEARCH = "search_images"  # runs of older versions do not have it
 
 
 def collect_rows(
@@ -93,6 +94,7 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "thresholds": _threshold_words(table, row),
         "recovered": row.recovered,
         "training_kept": sum(run["training_kept"] for run in runs) if row.recovered else None,
+        _SEARCH: _searched(runs),
         "settings": dotted(row.compress),
         "execution": runs[0]["execution"],
         "seeds": len(runs),
@@ -103,8 +105,18 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "controlled_reached": len(reached) if targets else None,
         "command": command,
         "revision": ", ".join(sorted({str(made) for run in runs for made in _revisions(run)})),
-        "runs": [{key: run[key] for key in _OF_A_RUN} | {"revision": run["environment"]["revision"]} for run in runs],
+        "runs": [
+            {key: run[key] for key in _OF_A_RUN}
+            | {_SEARCH: run.get(_SEARCH), "revision": run["environment"]["revision"]}
+            for run in runs
+        ],
     }
+
+
+def _searched(runs: list[dict[str, Any]]) -> dict[str, float | None] | None:
+    """Images that searches have run through the network, of the runs that know it."""
+    known = [run[_SEARCH] for run in runs if run.get(_SEARCH) is not None]
+    return mean_and_deviation(known) if known else None
 
 
 def dotted(values: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def measure_row(case: Case, row: Measuring, record: str | None, folder: Path, pl
             **_figures(standard, metric),
             "exit_mass": list(standard.exit_mass),
             "training_kept": _training_kept(case, model_folder),
+            "search_images": _search_images(case, trace, model_folder),
             "bits": trace.bits.to_json(),
             "weight_bits": _mean_bits(trace, 0),
             "activation_bits": _mean_bits(trace, 1),
@@ -85,6 +86,12 @@ def _training_kept(case: Case, folder: Path) -> bool | None:
     if case.kind != "search":
         return True
     return any(step.kind == "recovery" and step.accepted for step in Plan.load(folder / PLAN).history)
+
+
+def _search_images(case: Case, trace: Trace, folder: Path) -> int | None:
+    """How many images the search has run through the quantized network; None where there was none, or only swaps."""
+    passes = Plan.load(folder / PLAN).passes if case.kind == "search" else None
+    return None if passes is None else round(passes * trace.samples)
 
 
 def _figures(policy: PolicyFigures, metric: str) -> dict[str, Any]:
