@@ -32,6 +32,19 @@ def make_controlled(mean_exit: float, bops: float) -> dict[str, Any]:
     }
 
 
+def make_curve(accuracy: float, bops: float) -> list[dict[str, Any]]:
+    """Two offsets: the cheaper one loses two points."""
+    return [
+        {
+            "offset": offset,
+            "accuracy": figure(accuracy + offset / 10, 0.01),
+            "mean_exit": figure(8.0 + 5 * offset, 0.25),
+            "bops": figure(bops * (1 + offset), 1e8),
+        }
+        for offset in (-0.2, 0.0)
+    ]
+
+
 def make_table(*rows: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {
         "table": "a&b", "data": "digits <test>", "images": 360, "task": "classification", "metric": "accuracy",
@@ -45,7 +58,7 @@ def several_rows() -> list[dict[str, Any]]:
         make_row(
             "plain", method="float", bits="FP32", exits="none", bops=figure(1e12, 0.0), mean_exit=figure(12.0, 0.0)
         ),
-        make_row("erq_1", controlled=make_controlled(9.0, 4.8e10)),
+        make_row("erq_1", controlled=make_controlled(9.0, 4.8e10), curve=make_curve(0.875, 4.5e10)),
         make_row("repq", method="repq", accuracy=figure(0.8, 0.01), bops=figure(4.6e10, 1e8)),
         make_row(
             "maqee",
@@ -56,6 +69,7 @@ def several_rows() -> list[dict[str, Any]]:
             accuracy=figure(0.92, 0.01),
             bops=figure(4.2e10, 2e8),
             controlled=make_controlled(7.0, 4e10),
+            curve=make_curve(0.92, 4.2e10),
         ),
     ]
 

@@ -12,15 +12,16 @@ from PIL import Image
 
 from maqee.errors import MaqeeError
 from maqee.report.best_rows import apart, cheapest_controlled, most_accurate, undominated
+from maqee.report.figures.table_curves import draw_curves, rows_with_curves
 from maqee.report.finished_table import read_finished
 from maqee.report.table_page import table_lines
 from maqee.report.table_words import controlled_words, row_words, settings, summary, tiles
 from maqee.report.write_report import write_report
 from tests.helpers import invoke
 from tests.report.page_parser import Page
-from tests.report.saved_tables import figure, make_row, several_rows, write_saved_table
+from tests.report.saved_tables import figure, make_curve, make_row, several_rows, write_saved_table
 
-FIGURES = ("bops", "mean-exit", "controlled")
+FIGURES = ("bops", "mean-exit", "curves", "controlled")
 DIGITS = Path(__file__).parents[2] / "results" / "tables" / "digits.json"
 
 
@@ -83,6 +84,25 @@ def test_words_where_there_is_little(tmp_path: Path) -> None:
     )
     assert "20.00 points behind, by one seed" in summary(both)
     assert ("figures are", "executed and simulated") in settings(both)
+
+
+def test_curves_of_the_best_row_of_each_kind(tmp_path: Path) -> None:
+    rows = [
+        *several_rows(),
+        make_row("erq_2", accuracy=figure(0.9, 0.01), curve=make_curve(0.9, 4.4e10)),
+        make_row("best", bits="best W4A5", curve=make_curve(0.91, 4.4e10)),
+        make_row("erq_trained", accuracy=figure(0.86, 0.01), recovered=20, curve=make_curve(0.86, 4.4e10)),
+    ]
+    assert names(rows_with_curves(rows)) == ["maqee", "erq_2", "best", "erq_trained"]
+    section = draw_curves(read_finished(write_saved_table(tmp_path / "t.json", *rows)))
+    assert section.figure is not None
+    assert "moved by -0.2 to +0" in section.words
+    assert "erq_2 from 88.00% to 90.00%" in section.alt
+    [axes] = section.figure.axes
+    assert [line.get_label() for line in axes.lines] == ["maqee", "erq_2", "best", "erq_trained"]
+    assert len(axes.collections) == 4  # the bands
+    older = read_finished(write_saved_table(tmp_path / "t.json", make_row("erq_1")))
+    assert (draw_curves(older).figure, "of a version" in draw_curves(older).words) == (None, True)
 
 
 def test_the_best_are_marked_where_best_means_something(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from maqee.errors import MaqeeError
 from maqee.io import read_json
 from maqee.runs import CONFIG
 from maqee.tables.grid import make_grid
+from maqee.tables.measure_row import OFFSETS
 from maqee.tables.prepare import open_case
 from maqee.tables.table_file import read_table
 from maqee.tables.table_run import Table, table
@@ -52,6 +53,10 @@ def test_rows(made: tuple[Path, Path, Table]) -> None:
     assert searched["runs"][0]["thresholds"] == list(plan.thresholds)
     assert plan.passes is not None
     assert (rtn["search_images"], searched["runs"][0]["search_images"]) == (None, round(40 * plan.passes))
+    curve = {point["offset"]: point for point in searched["runs"][0]["curve"]}
+    assert tuple(curve) == OFFSETS
+    assert curve[0.0]["accuracy"] == searched["runs"][0]["accuracy"]
+    assert curve[-0.4]["mean_exit"] <= curve[0.0]["mean_exit"] <= curve[0.2]["mean_exit"]
     figures = maqee.evaluate(model, controlled=searched["runs"][0]["target"], device="cpu")
     assert figures.plan is not None
     assert searched["runs"][0]["accuracy"] == figures.plan.metrics["accuracy"]

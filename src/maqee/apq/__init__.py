@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from maqee.apq.frontier import Point as Point
     from maqee.apq.frontier import controlled_performance as controlled_performance
     from maqee.apq.frontier import lambda_frontier as lambda_frontier
+    from maqee.apq.frontier import moved_thresholds as moved_thresholds
     from maqee.apq.frontier import offset_sweep as offset_sweep
     from maqee.apq.greedy import greedy_bits as greedy_bits
     from maqee.apq.held_out import ExpectedChoice as ExpectedChoice
@@ -141,6 +142,7 @@ else:
             "measure_scales": "maqee.apq.risks",
             "near_candidates": "maqee.apq.thresholds",
             "noise_ratio": "maqee.apq.risks",
+            "moved_thresholds": "maqee.apq.frontier",
             "offset_sweep": "maqee.apq.frontier",
             "outer_problem": "maqee.apq.objective",
             "part_bops": "maqee.apq.cost",

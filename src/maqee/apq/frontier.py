@@ -49,7 +49,7 @@ def offset_sweep(trace: Trace, thresholds: Sequence[float]) -> list[Point]:
     """
     points = []
     for step in range(-100, 101):
-        moved = tuple(_move(value, step) for value in thresholds)
+        moved = moved_thresholds(thresholds, step / 100)
         points.append(Point(step / 100, moved, policy_figures(trace, moved)))
     return points
 
@@ -60,6 +60,17 @@ def controlled_performance(trace: Trace, thresholds: Sequence[float], target: fl
     return min(enough, key=lambda point: (point.figures.cost, -point.figures.metric), default=None)
 
 
-def _move(threshold: float, step: int) -> float:
-    moved = round(threshold + step / 100, 10)
-    return NEVER if threshold >= NEVER or moved > 1 else max(moved, 0.0)
+def moved_thresholds(thresholds: Sequence[float], offset: float) -> tuple[float, ...]:
+    """Thresholds moved together.
+
+    Example:
+        >>> moved_thresholds((0.8, 0.05, 2.0), -0.1)
+        (0.7, 0.0, 2.0)
+        >>> moved_thresholds((0.8, 0.95), 0.1)
+        (0.9, 2.0)
+    """
+    moved = (round(value + offset, 10) for value in thresholds)
+    return tuple(
+        NEVER if value >= NEVER or there > 1 else max(there, 0.0)
+        for value, there in zip(thresholds, moved, strict=True)
+    )

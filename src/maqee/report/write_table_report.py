@@ -10,6 +10,7 @@ from maqee.io import write_text
 from maqee.report.figure_files import FigureFiles
 from maqee.report.figures.controlled_bars import draw_controlled
 from maqee.report.figures.drawing import Section, style
+from maqee.report.figures.table_curves import draw_curves
 from maqee.report.figures.table_frontier import draw_table_bops, draw_table_exits
 from maqee.report.finished_table import FinishedTable
 from maqee.report.page_template import fill_template
@@ -18,6 +19,7 @@ from maqee.report.table_page import TablePage
 TABLE_FIGURES: tuple[Callable[[FinishedTable], Section], ...] = (  # in the order of the page
     draw_table_bops,
     draw_table_exits,
+    draw_curves,
     draw_controlled,
 )
 

@@ -17,7 +17,7 @@ _FIGURES = ("accuracy", "mean_exit", "bops")
 _SIDE_BY_SIDE = " / "  # between values that differ
 _BITS = ("weight_bits", "activation_bits")
 _OF_A_RUN = ("run", "seed", *_FIGURES, "thresholds", *_BITS, "training_kept", "target", "controlled", "model_revision")
-_SEARCH = "search_images"  # runs of older versions do not have it
+_LATER = ("search_images", "curve")  # of a run; older versions do not have them
 
 
 def collect_rows(
@@ -94,7 +94,7 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "thresholds": _threshold_words(table, row),
         "recovered": row.recovered,
         "training_kept": sum(run["training_kept"] for run in runs) if row.recovered else None,
-        _SEARCH: _searched(runs),
+        "search_images": _searched(runs),
         "settings": dotted(row.compress),
         "execution": runs[0]["execution"],
         "seeds": len(runs),
@@ -103,11 +103,13 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
         "activation_bits": mean_and_deviation([run["activation_bits"] for run in runs]),
         "controlled": controlled,
         "controlled_reached": len(reached) if targets else None,
+        "curve": _curve(runs),
         "command": command,
         "revision": ", ".join(sorted({str(made) for run in runs for made in _revisions(run)})),
         "runs": [
             {key: run[key] for key in _OF_A_RUN}
-            | {_SEARCH: run.get(_SEARCH), "revision": run["environment"]["revision"]}
+            | {key: run.get(key) for key in _LATER}
+            | {"revision": run["environment"]["revision"]}
             for run in runs
         ],
     }
@@ -115,8 +117,22 @@ def row_of(table: TableFile, name: str, runs: list[dict[str, Any]], command: str
 
 def _searched(runs: list[dict[str, Any]]) -> dict[str, float | None] | None:
     """Images that searches have run through the network, of the runs that know it."""
-    known = [run[_SEARCH] for run in runs if run.get(_SEARCH) is not None]
+    known = [run["search_images"] for run in runs if run.get("search_images") is not None]
     return mean_and_deviation(known) if known else None
+
+
+def _curve(runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """What other offsets of all thresholds give, over seeds; None where a run has no exits, or does not know it."""
+    curves = [run["curve"] for run in runs if run.get("curve") is not None]
+    if len(curves) < len(runs):
+        return None
+    return [
+        {
+            "offset": points[0]["offset"],
+            **{key: mean_and_deviation([point[key] for point in points]) for key in _FIGURES},
+        }
+        for points in zip(*curves, strict=True)
+    ]
 
 
 def dotted(values: dict[str, Any]) -> dict[str, Any]:

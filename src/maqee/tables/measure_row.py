@@ -2,14 +2,16 @@
 
 Both protocols of the paper come from one pass over these. *Standard configuration* is the row's own thresholds.
 *Controlled performance* adds one offset to all of them: the cheapest that reaches the target on calibration images.
+Other offsets, the same ones for every run, are the row's *curve*: what its accuracy costs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from maqee.apq import Plan, Trace
+from maqee.apq import Plan, Trace, moved_thresholds
 from maqee.apq.held_out import expected_choice
 from maqee.apq.risks import measure_scales
 from maqee.compression.baseline_model import best_shared, wanted
@@ -24,6 +26,8 @@ from maqee.tables.prepare import read_calibration
 from maqee.tables.tested import read_test, run_test
 from maqee.tables.work import MODEL, MODELS, PREPARED, ROW, Measuring, Place
 
+OFFSETS = (-0.4, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # of the curve, from bold to careful
+
 
 def measure_row(case: Case, row: Measuring, record: str | None, folder: Path, place: Place) -> None:
     """Write the figures of one run, from the model's pass over the test images or, without a record, from its own."""
@@ -32,11 +36,12 @@ def measure_row(case: Case, row: Measuring, record: str | None, folder: Path, pl
     thresholds = _thresholds(case, row, trace, model_folder, place)
     target = read_calibration(place.root / row.target)["full_depth"] if isinstance(row.target, str) else row.target
     both = Protocols(Policy(thresholds), None, 0.0) if target is None else both_protocols(trace, thresholds, target)
+    policies = [*both.policies, *(Policy(moved_thresholds(thresholds, offset)) for offset in OFFSETS)]
     if record is not None:
-        facts, figures = read_test(place.root / record, trace, both.policies)
+        facts, figures = read_test(place.root / record, trace, policies)
     else:
-        facts, figures = run_test(case, place, trace, both.policies)
-    standard, controlled = both.sort_out(figures)
+        facts, figures = run_test(case, place, trace, policies)
+    standard, controlled = both.sort_out(figures[: len(both.policies)])
     metric = facts["metric"]
     write_json(
         folder / ROW,
@@ -47,6 +52,7 @@ def measure_row(case: Case, row: Measuring, record: str | None, folder: Path, pl
             **facts,
             "execution": "simulated",
             **_figures(standard, metric),
+            "curve": _curve(figures[len(both.policies) :], metric) if thresholds else None,
             "exit_mass": list(standard.exit_mass),
             "training_kept": _training_kept(case, model_folder),
             "search_images": _search_images(case, trace, model_folder),
@@ -92,6 +98,13 @@ def _search_images(case: Case, trace: Trace, folder: Path) -> int | None:
     """How many images the search has run through the quantized network; None where there was none, or only swaps."""
     passes = Plan.load(folder / PLAN).passes if case.kind == "search" else None
     return None if passes is None else round(passes * trace.samples)
+
+
+def _curve(policies: Sequence[PolicyFigures], metric: str) -> list[dict[str, float]]:
+    return [
+        {"offset": offset, "accuracy": policy.metrics[metric], "mean_exit": policy.mean_exit, "bops": policy.bops}
+        for offset, policy in zip(OFFSETS, policies, strict=True)
+    ]
 
 
 def _figures(policy: PolicyFigures, metric: str) -> dict[str, Any]:
