@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maqee.apq import joint, ladder
+from maqee.apq import ladder
 from maqee.apq.budget import Budget
 from maqee.apq.cost import bops
 from maqee.apq.figures import exit_costs, policy_figures
 from maqee.apq.loop import make_plan, most_steps, search
 from maqee.apq.options import ERROR_PASSES, SearchOptions
 from maqee.apq.search_state import SearchState
+from maqee.apq.target_ladder import DROPS
 from maqee.apq.units import Unit, find_space
 from maqee.errors import MaqeeError
 from maqee.widths import LAYERS, BitSettings, BlockWidths
@@ -233,7 +234,7 @@ def test_a_target_is_kept_on_samples_that_had_no_part() -> None:
 def test_frontier() -> None:
     result = search(AdditiveModel(exits=(2, 4, 6)), SearchOptions(frontier=True), Budget(like="W4A4"))
     points = result.state.frontier
-    assert [point.drop for point in points] == list(joint.DROPS)
+    assert [point.drop for point in points] == list(DROPS)
     met = [point for point in points if point.position.excess == 0]
     assert len(met) >= 6
     assert [point.drop for point in met] == [point.drop for point in points][-len(met) :]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maqee.apq.cost import closing_saves, part_bops, utilization
-from maqee.apq.records import Figures
+from maqee.apq.records import Figures, Found, Position
 from maqee.apq.trace import Trace
 from maqee.policy import take_exits
 
@@ -107,3 +107,9 @@ def block_reach(trace: Trace, thresholds: Sequence[float]) -> Floats:
     """u_l: share of the samples that reaches each block under the quantized policy, (L,)."""
     mass = exit_mass(take_exits(trace.confidence[:, :-1], thresholds), trace.exits)
     return utilization([float(share) for share in mass], trace.exit_blocks, trace.depth)
+
+
+def position_of(trace: Trace, found: Found, weights: str = "") -> Position:
+    """Thresholds that were found for a pass, with what they do there."""
+    figures = policy_figures(trace, found.thresholds)
+    return Position(trace.bits, found.thresholds, found.excess, found.objective, figures, weights)

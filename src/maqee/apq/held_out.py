@@ -71,6 +71,13 @@ def expected_choice(
     return ExpectedChoice(found, expected_from(outcomes), outcomes)
 
 
+def better_folds(old: tuple[FoldOutcome, ...], new: tuple[FoldOutcome, ...]) -> tuple[FoldOutcome, ...]:
+    """For each part of the samples the better choice by the other parts."""
+    if not old:
+        return new
+    return tuple(there if there.beats(here) else here for here, there in zip(old, new, strict=True))
+
+
 def keeps_on_others(trace: Trace, budget: Budget) -> bool:
     """Whether a metric is to be kept on samples that did not choose, and there are enough of them to tell."""
     return budget.target_on == "expected" and bool(split_samples(trace))

@@ -26,23 +26,21 @@ from maqee.apq.budget import USUAL_DROP, Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.cost import bops, utilization
 from maqee.apq.exact import check_exits
-from maqee.apq.figures import lone_exit_costs, policy_figures
-from maqee.apq.held_out import HeldOutChoices, expected_choice, keeps_on_others
+from maqee.apq.figures import lone_exit_costs, policy_figures, position_of
+from maqee.apq.held_out import better_folds, expected_choice
 from maqee.apq.ladder import next_rung
 from maqee.apq.measure import Measure
 from maqee.apq.moves import Move, propose_moves
 from maqee.apq.options import SearchOptions
-from maqee.apq.records import FoldOutcome, Found, Position, Scales, Step
+from maqee.apq.records import FoldOutcome, Position, Scales, Step
 from maqee.apq.risks import measure_scales
 from maqee.apq.search_state import FrontierPoint, SearchState
+from maqee.apq.target_ladder import best_for_targets
 from maqee.apq.trace import Trace
 from maqee.apq.unit_errors import KEPT_OPEN, unit_risks
 from maqee.apq.units import ATTENTION, Floats, find_space, unit_bops
 from maqee.errors import MaqeeError
 from maqee.widths import BitPair, BitSettings
-
-# Targets of the frontier, below what the quantized model can reach; the cost between two of them must not leap.
-DROPS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)
 
 
 class Prices(NamedTuple):
@@ -219,7 +217,7 @@ class JointRun:
             state,
             now=best,
             best=best,
-            folds=_better_folds(state.folds, outcomes),
+            folds=better_folds(state.folds, outcomes),
             frontier=self._frontier(state, trace),
             history=(*state.history, step),
         )
@@ -234,34 +232,10 @@ class JointRun:
     ) -> tuple[Position, tuple[FoldOutcome, ...]]:
         """The best policy of a pass, and what each part of the samples says of the others' choice."""
         choice = expected_choice(trace, target, scales, self.options, start)
-        return _position(trace, choice.found), choice.outcomes
+        return position_of(trace, choice.found), choice.outcomes
 
     def _frontier(self, state: SearchState, trace: Trace) -> tuple[FrontierPoint, ...]:
-        """The best of what was run for every target of the ladder."""
-        if not self.options.frontier:
-            return ()
-        expected = Budget(target_on=self.budget.target_on)
-        choices = None
-        if keeps_on_others(trace, expected):
-            choices = HeldOutChoices(trace, state.scales, self.options, state.best.thresholds)
-        known = {point.drop: point for point in state.frontier}
-        points: list[FrontierPoint] = []
-        for drop in DROPS:
-            needed = max(0.0, state.reachable - drop)
-            target = replace(expected, min_metric=needed)
-            if choices is None:
-                position, outcomes = self._judge(trace, target, state.scales, state.best.thresholds)
-            else:
-                found, _, outcomes = choices.reaching(needed)
-                position = _position(trace, found)
-            old = known.get(drop)
-            folds = _better_folds(old.folds if old else (), outcomes)
-            kept = old.position if old is not None and not position.beats(old.position) else position
-            stricter = points[-1] if points else None
-            if stricter is not None and not kept.beats(stricter.position) and stricter.position.excess <= 0:
-                kept, folds = stricter.position, stricter.folds  # what is good enough for more is for less
-            points.append(FrontierPoint(drop, target, kept, folds))
-        return tuple(points)
+        return best_for_targets(state, trace) if self.options.frontier else ()
 
     def _finish(self, state: SearchState) -> SearchState:
         """The end; the exact search for thresholds comes here, and looks at the samples at hand alone.
@@ -274,7 +248,7 @@ class JointRun:
         if self.options.last_search == "exact" and not (target.asks_for_metric and target.target_on == "expected"):
             trace = self.trace_of(best)
             found = choose_policy(trace, target, state.scales, self.options, best.thresholds, exact=True)
-            position = _position(trace, found)
+            position = position_of(trace, found)
             best = position if position.beats(best) else best
         step = Step("last", best, True, best.excess, best.objective)
         return replace(state, now=best, best=best, folds=folds, history=(*state.history, step), finished=True)
@@ -306,18 +280,6 @@ def most_moves(depth: int, options: SearchOptions) -> int:
     if options.max_swaps is not None:
         return options.max_swaps
     return depth // (4 if options.frontier else 2)
-
-
-def _position(trace: Trace, found: Found) -> Position:
-    figures = policy_figures(trace, found.thresholds)
-    return Position(trace.bits, found.thresholds, found.excess, found.objective, figures)
-
-
-def _better_folds(old: tuple[FoldOutcome, ...], new: tuple[FoldOutcome, ...]) -> tuple[FoldOutcome, ...]:
-    """For each part of the samples the better choice by the other parts."""
-    if not old:
-        return new
-    return tuple(there if there.beats(here) else here for here, there in zip(old, new, strict=True))
 
 
 def _check_possible(budget: Budget, narrowest: Trace) -> None:

@@ -12,7 +12,7 @@ from maqee.apq.budget import Budget
 from maqee.apq.choose import choose_policy
 from maqee.apq.exact import check_exits
 from maqee.apq.exact_bits import allocate_bits
-from maqee.apq.figures import lone_exit_costs, policy_figures
+from maqee.apq.figures import lone_exit_costs, policy_figures, position_of
 from maqee.apq.held_out import choose_expected
 from maqee.apq.measure import Measure
 from maqee.apq.objective import problem_within
@@ -67,7 +67,7 @@ class Run:
             self.measure.recover(self._settings(bits), mass, options.recovery_steps)
             trace = self.measure.trace(self._settings(bits))
             found = self._choose(trace, scales, found.thresholds)
-        position = self._position(trace, found, self._snapshot(0))
+        position = position_of(trace, found, self._snapshot(0))
         self.last = position.bits, position.weights, trace
         self.stale = trace if options.refresh == "once" else None
         step = Step("start", position, True, position.excess, position.objective)
@@ -143,7 +143,7 @@ class Run:
         trace = self._pass(bits)
         changed = sum(one != other for one, other in zip(bits.blocks, state.now.bits.blocks, strict=True))
         found = self._choose(trace, state.scales, state.now.thresholds, near=changed <= 2)
-        position = self._position(trace, found, "")
+        position = position_of(trace, found)
         accepted = self.options.accept == "always" or position.beats(state.now)
         if accepted:
             position = replace(position, weights=self._snapshot(len(state.history)))
@@ -164,7 +164,7 @@ class Run:
         trace = self.trace_of(state.best)
         exact = self.options.last_search == "exact"
         found = self._choose(trace, state.scales, state.best.thresholds, exact=exact)
-        position = self._position(trace, found, state.best.weights)
+        position = position_of(trace, found, state.best.weights)
         best = position if position.beats(state.best) else state.best
         step = Step("last", position, best is position, best.excess, best.objective)
         return replace(state, now=best, best=best, history=(*state.history, step), finished=True)
@@ -190,10 +190,6 @@ class Run:
         widths = [[w for w in (b - 1, b, b + 1) if low <= w <= high] for b in trace.bits.block_weights]
         risks = self.measure.block_risks(trace.bits, widths, self.options.spread == "path")
         return score_bits(trace, thresholds, risks, scales, self.options)
-
-    def _position(self, trace: Trace, found: Found, weights: str) -> Position:
-        figures = policy_figures(trace, found.thresholds)
-        return Position(trace.bits, found.thresholds, found.excess, found.objective, figures, weights)
 
     def _snapshot(self, step: int) -> str:
         """Keep trained weights. The name says which search and which step, so that a repeated step replaces it."""
