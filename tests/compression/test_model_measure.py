@@ -179,6 +179,16 @@ def test_references_outputs_are_computed_once_a_question(
     assert calls == len(measure.batches)
 
 
+def test_nothing_is_kept_where_no_blocks_are_scored(model: EarlyExitModel) -> None:
+    without, usual = make_measure(model, scored=0), make_measure(model)
+    one, other = without.trace(SETTINGS), usual.trace(SETTINGS)
+    assert np.array_equal(one.noise, other.noise)
+    assert np.array_equal(one.confidence, other.confidence)
+    assert (without._inputs, len(usual._inputs)) == ([], len(usual.batches))
+    with pytest.raises(AssertionError, match="without images to score blocks on"):
+        without.block_risks(SETTINGS, [WIDTHS] * 4, path=False)
+
+
 def test_passes_are_counted(model: EarlyExitModel) -> None:
     measure = make_measure(model, scored=20)
     assert measure.passes == 0

@@ -49,7 +49,8 @@ def fit_baseline(
     quantized = fit_model(network, fitting, settings, options, device)
     task = tasks[options.task or ""]
     digest = weights_digest(network)
-    measure = ModelMeasure(network, quantized, load_batches(measuring, network), task, digest, options.scored)
+    scored = options.scored if greedy else 0
+    measure = ModelMeasure(network, quantized, load_batches(measuring, network), task, digest, scored)
     trace = measure.trace(measure.start)
     if not greedy:
         return measure, trace
@@ -87,7 +88,7 @@ def fit_best_pair(
     quantized = fit_model(network, fitting, settings, options, device)
     task = tasks[options.task or ""]
     digest = weights_digest(network)
-    measure = ModelMeasure(network, quantized, load_batches(measuring, network), task, digest, scored=1)
+    measure = ModelMeasure(network, quantized, load_batches(measuring, network), task, digest, scored=0)
     if known is not None:
         return measure, measure.trace(known)
     pairs = itertools.product(weights, activations)

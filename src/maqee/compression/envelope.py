@@ -86,7 +86,7 @@ def envelope(
     with steps("measuring uniform widths", len(wanted) * len(methods)) as bar:
         for method in methods:
             quantized = fit_model(network, fitting, settings, replace(options, method=method), target)
-            measure = ModelMeasure(network, quantized, calibration, task, "", scored=1)
+            measure = ModelMeasure(network, quantized, calibration, task, "", scored=0)
             for pair in _measure_pairs(measure, wanted, test, task):
                 pairs.append(pair)
                 bar.update(len(pairs), f"{method} {pair.name}")

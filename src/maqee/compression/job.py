@@ -129,7 +129,7 @@ def _compress_checked(
             batches,
             task,
             request.model,
-            options.scored,
+            options.scored if how.bits == "weights" else 0,
             recovery,
             snapshots,
             partial(times_at, how),

@@ -51,7 +51,8 @@ class ModelMeasure:
         batches: calibration images (normalised) and targets.
         task: loss, confidence and score.
         model_hash: of the checkpoint, for the trace.
-        scored: images that scores of other widths are measured on, the first ones; all when left out.
+        scored: images that scores of other widths of blocks are measured on, the first ones; all when left out. What
+            goes into their blocks is kept, so 0 where nobody asks for such scores.
         recover: trains the quantized model; only needed by searches with recovery.
         folder: where snapshots of trained weights go; only needed by searches with recovery.
         exit_ms: milliseconds of an image that leaves at each exit, at given widths, where measured time is the cost.
@@ -74,7 +75,7 @@ class ModelMeasure:
         assert isinstance(quantized.model, EarlyExitModel)
         self.reference, self.quantized, self.model = reference.eval(), quantized, quantized.model
         self.batches, self.task, self.model_hash = batches, task, model_hash
-        self.scored = scored or sum(len(images) for images, _ in batches)
+        self.scored = sum(len(images) for images, _ in batches) if scored is None else scored
         self.train_model, self.folder, self.exit_ms, self.head_ms = recover, folder, exit_ms, head_ms
         self._start = quantized.bit_settings
         self.passes = 0.0  # calibration passes of the quantized model so far, in fractions where only a part was run
@@ -145,6 +146,7 @@ class ModelMeasure:
     @torch.inference_mode()
     def block_risks(self, bits: BitSettings, widths: Sequence[Sequence[int]], path: bool) -> BlockRisks:
         """Run single blocks at other weight widths from the inputs of the pass at `bits`."""
+        assert self.scored, "this measure was made without images to score blocks on"
         if self._inputs_of != bits:
             self.trace(bits)
         self.quantized.set_widths(bits)
