@@ -35,6 +35,7 @@ def test_figures_add_up(tmp_path: Path) -> None:
         assert row["all_pairs_peak_bytes"] >= row["peak_bytes"]
         assert row["all_pairs_per_model_bytes"] > 1
         assert row["set_bits_ms"] > 0
+        assert row["simulated"] > 0
 
 
 def test_one_process_by_hand() -> None:
@@ -63,6 +64,7 @@ def test_all_methods_when_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     measured = {
         "pass_seconds": 1.0,
         "fit_seconds": 2.0,
+        "simulated_seconds": 1.5,
         "peak_bytes": 200,
         "model_bytes": 100,
         "threads": 1,
@@ -74,7 +76,7 @@ def test_all_methods_when_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(quantize_speed, "_in_new_process", lambda job: measured)
     rows = bench_quantize("test-vit", show=False).rows
     assert [row.method for row in rows] == methods.names()
-    assert rows[0].passes == 2.0
+    assert (rows[0].passes, rows[0].simulated) == (2.0, 1.5)
     assert rows[0].all_pairs_multiple == 3.0
     assert rows[0].all_pairs_per_model_bytes == 4.5
 

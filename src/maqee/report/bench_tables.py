@@ -37,12 +37,15 @@ def fitting_table(result: dict[str, Any]) -> str:
     base = result["float_pass"]
     lines = [
         f"{result['model']}, {result['bits']}, {result['images']} images, {result['threads']} processor threads",
-        f"{'method':<12}{'fit s':>9}{'pass s':>9}{'passes':>9}{'peak GiB':>10}{'ratio':>8}{'extra / model':>15}",
-        f"{'float':<12}{'':>9}{base['pass_seconds']:>9.2f}{1:>9.2f}{base['peak_bytes'] / GIB:>10.2f}{1:>8.2f}",
+        f"{'method':<12}{'fit s':>9}{'pass s':>9}{'passes':>9}{'simulated':>11}{'peak GiB':>10}{'ratio':>8}"
+        f"{'extra / model':>15}",
+        f"{'float':<12}{'':>9}{base['pass_seconds']:>9.2f}{1:>9.2f}{1:>11.2f}{base['peak_bytes'] / GIB:>10.2f}"
+        f"{1:>8.2f}",
     ]
     lines += [
         f"{row['method']:<12}{row['fit_seconds']:>9.2f}{row['pass_seconds']:>9.2f}{row['passes']:>9.2f}"
-        f"{row['peak_bytes'] / GIB:>10.2f}{row['peak_ratio']:>8.2f}{row['extra_per_model_bytes']:>15.2f}"
+        f"{row['simulated']:>11.2f}{row['peak_bytes'] / GIB:>10.2f}{row['peak_ratio']:>8.2f}"
+        f"{row['extra_per_model_bytes']:>15.2f}"
         for row in result["rows"]
     ]
     weights, activations = result["all_pairs"]
