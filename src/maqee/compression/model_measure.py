@@ -27,7 +27,7 @@ from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
 from maqee.parts import Part
 from maqee.quant import QuantizedModel
-from maqee.spare_memory import spare_bytes
+from maqee.spare_memory import give_back, spare_bytes
 from maqee.tasks import Task
 
 Recover = Callable[[QuantizedModel, BitSettings, Sequence[float], int], None]
@@ -129,6 +129,7 @@ class ModelMeasure:
         terms = torch.stack([torch.cat(drift), torch.cat(noise)], dim=2).cpu()  # a device is waited for at the end
         self._terms = terms[: self.scored].double().numpy()
         self.passes += 1
+        give_back()
         return Trace(
             exit_blocks=self.reference.exit_blocks,
             **_arrays("float_", self._reference_answers),
@@ -197,6 +198,7 @@ class ModelMeasure:
         found = measure_unit_errors(self.quantized, images, base, space, options, self.task)
         self._inputs_of = None
         self.passes += (runs + 1) * count / total
+        give_back()
         return found
 
     def _deviation(self, block: int, x: Tensor, reference: list[Tensor], path: bool) -> Tensor:

@@ -18,7 +18,8 @@ def do_work(work: Work, place: Place) -> bool:
 
     What this leaves behind is the same wherever it runs. Seconds are kept apart, because they never are.
     """
-    from maqee.tables.measure_row import measure_row  # late: workers import torch when there is something to do
+    from maqee.spare_memory import give_back  # late: workers import torch when there is something to do
+    from maqee.tables.measure_row import measure_row
     from maqee.tables.prepare import prepare
     from maqee.tables.tested import record_test
 
@@ -36,6 +37,8 @@ def do_work(work: Work, place: Place) -> bool:
         except Exception:
             write_text(folder / ERROR, traceback.format_exc())  # the report at the end has a line for it, not a page
             raise
+        finally:
+            give_back()
         (folder / ERROR).unlink(missing_ok=True)
         write_json(folder / TIMES, {"seconds": round(time.monotonic() - began, 3)})
     return True
