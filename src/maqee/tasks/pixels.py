@@ -110,7 +110,7 @@ def expected_iou(logits: Tensor) -> Tensor:
 def _found(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities and whether a class is the likeliest, each (batch, classes, cells), and cells (batch, classes)."""
     probability = class_probabilities(logits).flatten(2)
-    found = probability.argmax(dim=1, keepdim=True) == torch.arange(logits.shape[1], device=logits.device)[:, None]
+    found = probability.max(dim=1, keepdim=True).indices == torch.arange(logits.shape[1], device=logits.device)[:, None]
     return probability, found, found.sum(dim=2)
 
 
