@@ -20,7 +20,7 @@ from maqee.tasks.pixels import IGNORE
 
 # The task, and so the confidence, of new work that names none; what is stored keeps its name.
 DEFAULT = "segmentation-iou"
-# Logits stretched at a time: so that a large batch of many classes fits into memory, and on a processor into its caches.
+# Logits stretched at a time: a large batch of many classes fits into memory, and on a processor into its caches.
 _AT_ONCE, _AT_ONCE_ON_CPU = 1 << 27, 1 << 20
 
 
