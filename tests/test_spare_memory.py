@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from maqee import spare_memory
 from maqee.spare_memory import MOST, free_memory, spare_bytes
-from tests.helpers import run_python
 
 MEMINFO = "MemTotal: 24000000 kB\nMemFree: 100000 kB\nMemAvailable:   16000000 kB\nHugePages_Total: 0\n"
 AVAILABLE = 16_000_000 * 1024
@@ -43,25 +41,6 @@ def test_elsewhere_it_is_a_part_of_what_there_is(tmp_path: Path) -> None:
 def test_a_fourth_and_never_very_much(free: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_memory, "free_memory", lambda *files: free)
     assert spare_bytes(torch.device("cpu")) == expected
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries give memory back by themselves")
-@pytest.mark.process
-def test_freed_memory_goes_back() -> None:
-    """Pieces are kept between those that are freed, so that glibc cannot give them back at its end."""
-    run_python(
-        "from pathlib import Path\n"
-        "from maqee.spare_memory import give_back\n"
-        "def resident():\n"
-        "    [line] = [row for row in Path('/proc/self/status').read_text().splitlines() if row.startswith('VmRSS')]\n"
-        "    return int(line.split()[1]) // 1024\n"
-        "pieces = [bytearray(b'x' * 100_000) for _ in range(3000)]\n"
-        "full = resident()\n"
-        "kept = pieces[::10]\n"
-        "del pieces\n"
-        "give_back()\n"
-        "assert full - resident() > 150, (full, resident())\n"
-    )
 
 
 def test_on_a_gpu(gpu: torch.device) -> None:

@@ -1,10 +1,8 @@
-"""How much memory may be taken for what can also be computed or read again, and giving back what is not needed."""
+"""How much memory may be taken for what can also be computed or read again."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -36,14 +34,3 @@ def free_memory(meminfo: Path, limits: Path) -> int:
     if limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
         free = min(free, max(0, int(most) - int(used.read_text())))
     return free
-
-
-def give_back() -> None:
-    """Hand memory that was freed to the system; to be called now and then in long work.
-
-    glibc keeps it, in pieces between those in use: several GB in a job that needs less than two. Other systems need
-    no reminder, or take none.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)

@@ -38,6 +38,7 @@ from maqee.cli import (
 )
 from maqee.cli.errors import translate
 from maqee.errors import MaqeeError, is_gpu_out_of_memory
+from maqee.freed_memory import keep_freed
 from maqee.threads import wait_passively
 
 NO_GPU_MEMORY = (
@@ -96,6 +97,7 @@ app.add_typer(bench.app, name="bench")
 def main() -> None:
     """Run the command line; a user's mistake, or too small a GPU, is one sentence and exit code 2."""
     wait_passively()
+    keep_freed()
     errors = Console(stderr=True, soft_wrap=True)
     logging.basicConfig(
         level=logging.WARNING,

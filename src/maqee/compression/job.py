@@ -30,6 +30,7 @@ from maqee.evaluation.kept_examples import collect_examples
 from maqee.evaluation.record import Batch, evaluation_batches
 from maqee.exits import EarlyExitModel
 from maqee.folder_lock import check_folder, hold_folder
+from maqee.freed_memory import keep_freed
 from maqee.io import write_json, write_text
 from maqee.processor import check_reduced_precision
 from maqee.progress import phase
@@ -108,6 +109,7 @@ def _compress_checked(
     show: bool,
 ) -> ReadyModel:
     """The job itself, in a folder that no other process works in."""
+    keep_freed()
     task = tasks[options.task or ""]
     request = Request.of(model, calibration, budget, how, options)
     if out is not None:

@@ -25,9 +25,10 @@ from maqee.compression.sensitivity import LEAST_IMAGES, belongs, error_runs, mea
 from maqee.compression.snapshot import load_snapshot, save_snapshot
 from maqee.evaluation.record import Batch
 from maqee.exits import EarlyExitModel
+from maqee.freed_memory import give_back
 from maqee.parts import Part
 from maqee.quant import QuantizedModel
-from maqee.spare_memory import give_back, spare_bytes
+from maqee.spare_memory import spare_bytes
 from maqee.tasks import Task
 
 Recover = Callable[[QuantizedModel, BitSettings, Sequence[float], int], None]

@@ -23,7 +23,7 @@ from maqee.widths import BitSettings
 
 HIDDEN_AT_ONCE = 256 * 197 * 4096  # numbers inside an MLP in a batch of evaluation: 256 images in a ViT-L
 ATTENTION_AT_ONCE = 16 * 256 * 197**2  # attention weights of a block, which quantization has to write out
-FEWER_ON_CPU = 16  # quantized layers there are twice as fast with what fits into the caches
+ON_CPU = 2_500_000  # either of them on a processor, for its caches: 8 images in a ViT-S
 
 Batch = tuple[Tensor, Tensor]  # normalised images and targets
 Floats = NDArray[np.float32]
@@ -63,10 +63,10 @@ class Measured:
 def evaluation_batch(backbone: Backbone) -> int:
     """Images in a batch on the backbone's device, so that larger images do not need more memory."""
     shape = backbone.token_shape(1)
-    attention = shape.heads * shape.tokens * (shape.window**2 or shape.tokens)
-    fewer = FEWER_ON_CPU if next(backbone.parameters()).device.type == "cpu" else 1
-    fitting = min(256, HIDDEN_AT_ONCE // (shape.tokens * shape.mlp_dim), ATTENTION_AT_ONCE // attention)
-    return max(1, fitting // fewer)
+    hidden, attention = shape.tokens * shape.mlp_dim, shape.heads * shape.tokens * (shape.window**2 or shape.tokens)
+    if next(backbone.parameters()).device.type == "cpu":
+        return max(1, min(256, ON_CPU // max(hidden, attention)))
+    return max(1, min(256, HIDDEN_AT_ONCE // hidden, ATTENTION_AT_ONCE // attention))
 
 
 def evaluation_batches(network: Network, data: ImageSet, batch_size: int | None = None) -> Iterator[Batch]:

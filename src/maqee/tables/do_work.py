@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maqee.folder_lock import hold_folder
+from maqee.freed_memory import give_back, keep_freed
 from maqee.io import write_json, write_text
 from maqee.tables.work import ERROR, TIMES, Place, Work
 
@@ -18,11 +19,11 @@ def do_work(work: Work, place: Place) -> bool:
 
     What this leaves behind is the same wherever it runs. Seconds are kept apart, because they never are.
     """
-    from maqee.spare_memory import give_back  # late: workers import torch when there is something to do
-    from maqee.tables.measure_row import measure_row
+    from maqee.tables.measure_row import measure_row  # late: workers import torch when there is something to do
     from maqee.tables.prepare import prepare
     from maqee.tables.tested import record_test
 
+    keep_freed()
     folder, began = place.root / work.folder, time.monotonic()
     with hold_folder(folder), each_said_once():
         if work.finished(place.root):
