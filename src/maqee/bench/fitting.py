@@ -27,6 +27,7 @@ from maqee.environment import describe_environment
 from maqee.errors import MaqeeError
 from maqee.evaluation.quantization_cases import parse_widths
 from maqee.exits import Network, all_outputs, backbone_of, load_network
+from maqee.freed_memory import keep_freed
 from maqee.progress import steps
 from maqee.quant import QuantizedModel, QuantSettings, methods, quantize
 
@@ -192,6 +193,7 @@ def _in_new_process(job: dict[str, Any]) -> dict[str, Any]:
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """In the new process: time full-precision passes, fit the method if there is one, time them again."""
+    keep_freed()  # as commands do
     if job["threads"] is not None:
         torch.set_num_threads(job["threads"])
     network = load_network(job["model"]).eval()
