@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from maqee.evaluation.trained import evaluate_trained
 from maqee.tables.table_run import table
 from tests.compression.dense import detection, segmentation
 from tests.tables.makers import QUICK, write_table
@@ -13,6 +14,7 @@ from tests.tables.makers import QUICK, write_table
 pytestmark = pytest.mark.trains
 
 ROWS = {
+    "bare": {"method": "float", "exits": "own", "thresholds": "none"},
     "float": {"method": "float", "exits": "own"},
     "rtn": {"method": "rtn", "exits": "own", "bits": "W4A4", "recovered": 1},
     "maqee": {"method": "maqee", "exits": "own", "bits": "both", "quantizer": "rtn"},
@@ -32,8 +34,12 @@ def test_dense_tasks(task: str, tmp_path: Path) -> None:
     )
     done = table(path, runs=tmp_path / "runs", data_root=miniature.root, device="cpu", show=False)
     assert done.failures == {}
-    assert (done.facts["task"], len(done.rows)) == (task, 3)
+    assert (done.facts["task"], len(done.rows)) == (task, 4)
     assert done.facts["metric"] != "accuracy"
+    full = evaluate_trained(miniature.run, data_root=miniature.root, device="cpu").exits[-1]
+    bare = done.rows[0]
+    assert bare["accuracy"]["mean"] == pytest.approx(full.metrics[done.facts["metric"]], abs=1e-6)
+    assert bare["bops"]["mean"] == pytest.approx(full.macs * 32**2, rel=1e-6)  # of early exits there are none left
     for row in done.rows:
         assert 0 <= row["accuracy"]["mean"] <= 1
         assert row["controlled"]["target"] == 0  # anything will do

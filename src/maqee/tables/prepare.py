@@ -126,10 +126,11 @@ def _search(case: Case, opened: OpenedRun, folder: Path, device: torch.device, b
 
 
 def _without_exits(network: EarlyExitModel) -> EarlyExitModel:
-    """The same backbone with its own classifier alone."""
+    """The same backbone with its own classifier alone, or with the head that has taken its place."""
+    bare = EarlyExitModel(network.backbone, (), (), network.final_kind, network.confidence)
     if network.final_kind is not None:
-        raise MaqeeError(f"The backbone has no classifier of its own ({network.final_kind}): leave its exits on.")
-    return EarlyExitModel(network.backbone, (), (), confidence=network.confidence).eval()
+        bare.heads[0].load_state_dict(network.heads[-1].state_dict())
+    return bare.to(next(network.parameters()).device).eval()
 
 
 def read_calibration(folder: Path) -> dict[str, Any]:
