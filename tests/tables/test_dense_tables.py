@@ -38,6 +38,7 @@ def test_dense_tasks(task: str, tmp_path: Path) -> None:
     assert done.facts["metric"] != "accuracy"
     full = evaluate_trained(miniature.run, data_root=miniature.root, device="cpu").exits[-1]
     bare = done.rows[0]
+    assert full.macs is not None
     assert bare["accuracy"]["mean"] == pytest.approx(full.metrics[done.facts["metric"]], abs=1e-6)
     assert bare["bops"]["mean"] == pytest.approx(full.macs * 32**2, rel=1e-6)  # of early exits there are none left
     for row in done.rows:
