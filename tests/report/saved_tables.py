@@ -32,11 +32,12 @@ def make_controlled(mean_exit: float, bops: float) -> dict[str, Any]:
     }
 
 
-def make_curve(accuracy: float, bops: float) -> list[dict[str, Any]]:
+def make_curve(accuracy: float, bops: float, seeds: int = 3) -> list[dict[str, Any]]:
     """Two offsets: the cheaper one loses two points."""
     return [
         {
             "offset": offset,
+            "seeds": seeds,
             "accuracy": figure(accuracy + offset / 10, 0.01),
             "mean_exit": figure(8.0 + 5 * offset, 0.25),
             "bops": figure(bops * (1 + offset), 1e8),

@@ -90,7 +90,7 @@ def test_curves_of_the_best_row_of_each_kind(tmp_path: Path) -> None:
     rows = [
         *several_rows(),
         make_row("erq_2", accuracy=figure(0.9, 0.01), curve=make_curve(0.9, 4.4e10)),
-        make_row("best", bits="best W4A5", curve=make_curve(0.91, 4.4e10)),
+        make_row("best", bits="best W4A5", curve=make_curve(0.91, 4.4e10, seeds=2)),
         make_row("erq_trained", accuracy=figure(0.86, 0.01), recovered=20, curve=make_curve(0.86, 4.4e10)),
     ]
     assert names(rows_with_curves(rows)) == ["maqee", "erq_2", "best", "erq_trained"]
@@ -99,7 +99,7 @@ def test_curves_of_the_best_row_of_each_kind(tmp_path: Path) -> None:
     assert "moved by -0.2 to +0" in section.words
     assert "erq_2 from 88.00% to 90.00%" in section.alt
     [axes] = section.figure.axes
-    assert [line.get_label() for line in axes.lines] == ["maqee", "erq_2", "best", "erq_trained"]
+    assert [line.get_label() for line in axes.lines] == ["maqee", "erq_2", "best (2 of 3 seeds)", "erq_trained"]
     assert len(axes.collections) == 4  # the bands
     older = read_finished(write_saved_table(tmp_path / "t.json", make_row("erq_1")))
     assert (draw_curves(older).figure, "of a version" in draw_curves(older).words) == (None, True)

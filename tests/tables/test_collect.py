@@ -43,20 +43,23 @@ def test_a_row() -> None:
     assert [run["seed"] for run in row["runs"]] == [0, 1]
 
 
-def test_a_curve_is_there_if_all_seeds_have_it() -> None:
+def test_a_curve_is_of_the_seeds_that_have_it() -> None:
+    """Runs of older versions do not."""
     points = [{"offset": -0.1, "accuracy": accuracy, "mean_exit": 2.0, "bops": 1e6} for accuracy in (0.5, 0.7)]
     runs = [make_run(seed, 0.8) | {"curve": [point]} for seed, point in enumerate(points)]
     row = row_of(TABLE, "erq", runs, "")
     assert row["curve"] == [
         {
             "offset": -0.1,
+            "seeds": 2,
             "accuracy": {"mean": 0.6, "std": 0.1414214},
             "mean_exit": {"mean": 2.0, "std": 0.0},
             "bops": {"mean": 1e6, "std": 0.0},
         }
     ]
     assert [run["curve"] for run in row["runs"]] == [[point] for point in points]
-    assert row_of(TABLE, "erq", [*runs, make_run(2, 0.8)], "")["curve"] is None
+    assert row_of(TABLE, "erq", [*runs, make_run(2, 0.8)], "")["curve"] == row["curve"]
+    assert row_of(TABLE, "erq", [make_run(2, 0.8)], "")["curve"] is None
 
 
 def test_what_searches_cost() -> None:

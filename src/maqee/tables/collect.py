@@ -122,13 +122,14 @@ def _searched(runs: list[dict[str, Any]]) -> dict[str, float | None] | None:
 
 
 def _curve(runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """What other offsets of all thresholds give, over seeds; None where a run has no exits, or does not know it."""
+    """What other offsets of all thresholds give, over the runs that know it; None where there is none, or no exits."""
     curves = [run["curve"] for run in runs if run.get("curve") is not None]
-    if len(curves) < len(runs):
+    if not curves:
         return None
     return [
         {
             "offset": points[0]["offset"],
+            "seeds": len(curves),
             **{key: mean_and_deviation([point[key] for point in points]) for key in _FIGURES},
         }
         for points in zip(*curves, strict=True)

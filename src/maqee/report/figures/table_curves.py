@@ -29,7 +29,7 @@ def draw_curves(table: FinishedTable) -> Section:
         low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
         high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
         axes.fill_between(costs, low, high, color=looks["color"], alpha=0.2, lw=0)
-        axes.plot(costs, means, lw=1.4, ls="-" if row["recovered"] else "--", ms=5, label=row["name"], **looks)
+        axes.plot(costs, means, lw=1.4, ls="-" if row["recovered"] else "--", ms=5, label=_label(row), **looks)
     axes.set_xlabel(f"expected BOPs an image (1e{power})")
     axes.set_title(table.metric)
     show_percent(axes.yaxis)
@@ -46,6 +46,12 @@ def draw_curves(table: FinishedTable) -> Section:
         for row in rows
     )
     return Section(NAME, TITLE, words, f"{table.metric} against BOPs over thresholds: {alt}.", figure)
+
+
+def _label(row: Row) -> str:
+    """The row's name, and how many of its seeds the curve is of where it is not all of them."""
+    seeds = row["curve"][0]["seeds"]
+    return row["name"] if seeds == row["seeds"] else f"{row['name']} ({seeds} of {row['seeds']} seeds)"
 
 
 def rows_with_curves(rows: list[Row]) -> list[Row]:
