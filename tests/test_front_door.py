@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -108,6 +109,30 @@ def test_functions_are_typed_and_explain_their_arguments(name: str) -> None:
     assert set(hints) == {*parameters, "return"}
     text = inspect.getdoc(function) or ""
     assert all(f"{parameter}:" in text for parameter in parameters), text
+
+
+def hints_of_paths(thing: Any) -> Iterator[tuple[str, str]]:
+    """Functions, with a type of each argument that is a path."""
+    if inspect.isclass(thing) and thing.__module__.startswith("maqee."):
+        for name, value in vars(thing).items():
+            if not name.startswith("_"):
+                yield from hints_of_paths(getattr(value, "__func__", value))
+    elif inspect.isfunction(thing):
+        hints = thing.__annotations__.items()
+        yield from ((thing.__qualname__, hint) for name, hint in hints if name != "return" and "Path" in hint)
+
+
+def test_paths_can_be_strings() -> None:
+    found = [hint for name in NAMES for hint in hints_of_paths(getattr(maqee, name))]
+    assert {("Plan.load", "str | Path"), ("EarlyExitModel.save", "str | Path")} <= set(found)
+    assert [(name, hint) for name, hint in found if "str" not in hint] == []
+
+
+def test_a_path_that_is_a_string_is_written_and_read(tmp_path: Path) -> None:
+    folder = str(tmp_path / "model")
+    model = maqee.add_exits(maqee.load_backbone("test-vit"), "mlp", [1])
+    model.save(folder)
+    assert maqee.EarlyExitModel.load(folder).positions == model.positions
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS.values())))

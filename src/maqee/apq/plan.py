@@ -112,13 +112,14 @@ class Plan:
                 del values[name]
         return to_json({"format": "maqee-plan", "version": VERSION, **values})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a JSON file."""
-        write_text(path, self.to_json())
+        write_text(Path(path), self.to_json())
 
     @classmethod
-    def load(cls, path: Path) -> Plan:
+    def load(cls, path: str | Path) -> Plan:
         """Read what `save` wrote; anything else is an error that names the file and the key."""
+        path = Path(path)
         return from_json(cls, current_plan(check_format(read_json(path), "plan", VERSION, path, oldest=1)), path)
 
 

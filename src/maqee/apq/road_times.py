@@ -127,13 +127,14 @@ class RoadTimes:
         """Plain values, as `maqee profile --out` writes them."""
         return {"format": "maqee-times", "version": VERSION, **asdict(self), "exit_ms": list(self.exit_ms)}
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a JSON file."""
-        write_json(path, self.to_json())
+        write_json(Path(path), self.to_json())
 
     @classmethod
-    def load(cls, path: Path) -> RoadTimes:
+    def load(cls, path: str | Path) -> RoadTimes:
         """Read what `save` wrote."""
+        path = Path(path)
         values = check_format(read_json(path), "times", VERSION, path)
         values.pop("exit_ms", None)
         return from_json(cls, values, path)

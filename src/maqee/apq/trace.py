@@ -128,17 +128,18 @@ class Trace:
         """The same arrays under other bits, for who trusts a stale pass (the paper's "no extra forward passes")."""
         return replace(self, bits=bits)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write one safetensors file; equal traces give equal bytes."""
         facts = {field.name: getattr(self, field.name) for field in fields(_Facts)}
         stored = {**asdict(_Facts(**facts)), "format": "maqee-trace", "version": VERSION}
         stored = {name: value for name, value in stored.items() if name not in ("exit_ms", "head_ms") or value}
         arrays = {name: getattr(self, name) for name in (*_PER_EXIT, *_PER_BLOCK)}
-        write_arrays(path, arrays, {"maqee": to_json(stored)})
+        write_arrays(Path(path), arrays, {"maqee": to_json(stored)})
 
     @classmethod
-    def load(cls, path: Path) -> Trace:
+    def load(cls, path: str | Path) -> Trace:
         """Read what `save` wrote; anything else is an error that names the file and the key."""
+        path = Path(path)
         arrays, metadata = read_arrays_and_metadata(path)
         try:
             stored: Any = json.loads(metadata.get("maqee", "null"))

@@ -183,14 +183,16 @@ class EarlyExitModel(nn.Module):
         values = {"exits": exits, "final": self.final_kind}
         return {**self.backbone.to_json(), **values, "format": EARLY_EXIT_FORMAT, "version": VERSION}
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write config.json and model.safetensors; `load` reads them back."""
+        folder = Path(folder)
         write_tensors(folder / "model.safetensors", self.state_dict())
         write_json(folder / "config.json", self.to_json())
 
     @classmethod
-    def load(cls, folder: Path, confidence: Confidence = max_probability) -> EarlyExitModel:
+    def load(cls, folder: str | Path, confidence: Confidence = max_probability) -> EarlyExitModel:
         """Read what `save` wrote."""
+        folder = Path(folder)
         path = folder / "config.json"
         values = read_json(path)
         if values.get("format") != EARLY_EXIT_FORMAT:

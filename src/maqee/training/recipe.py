@@ -147,9 +147,9 @@ def _share_in_digest(kind: str, share: float | None) -> float | str:
     return share or 0.0
 
 
-def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+def read_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe; overrides are `key=value` with dotted keys (`stages.0.epochs=2`), values in YAML."""
-    values = read_yaml(path, "a recipe file (see the folder recipes/)")
+    values = read_yaml(Path(path), "a recipe file (see the folder recipes/)")
     for override in overrides or []:
         _override(values, override)
     try:
