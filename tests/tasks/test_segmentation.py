@@ -48,6 +48,20 @@ def plain_ious(predicted: NDArray[np.int64], masks: NDArray[np.uint8], present_o
     return ious
 
 
+@pytest.mark.parametrize("size", [SIZE, (6, 5), (3, 5), (1, 2), (2, 17)])
+def test_logits_are_stretched_as_torch_does_it(size: tuple[int, int]) -> None:
+    logits, _ = batch(0)
+    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
+    with torch.autocast("cpu", torch.bfloat16):  # as in training: the result is in single precision all the same
+        stretched = stretch(ours, size)
+    wanted = F.interpolate(theirs, size, mode="bilinear", align_corners=False)
+    weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
+    for pictures in (stretched, wanted):
+        (pictures * weights).sum().backward()
+    torch.testing.assert_close(stretched, wanted)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 4))
 def test_metric_and_score_agree_with_counting(seed: int, count: int) -> None:

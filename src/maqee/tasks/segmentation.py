@@ -25,8 +25,21 @@ _AT_ONCE, _AT_ONCE_ON_CPU = 1 << 27, 1 << 20
 
 
 def stretch(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Logits (batch, classes, rows, columns) to (batch, classes, height, width), in single precision."""
-    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
+    """Logits (batch, classes, rows, columns) to (batch, classes, height, width), bilinearly in single precision.
+
+    Rows and columns are stretched one after the other, by products with short matrices: a third of the time that
+    F.interpolate takes on a processor, there and back, and on a GPU gradients that are the same every time.
+    """
+    with torch.autocast(logits.device.type, enabled=False):
+        columns = _stretching(logits.shape[3], size[1], logits.device)
+        rows = _stretching(logits.shape[2], size[0], logits.device)
+        return rows @ (logits.float().contiguous() @ columns.T)
+
+
+def _stretching(cells: int, pixels: int, device: torch.device) -> Tensor:
+    """(pixels, cells): what each cell gives to each pixel, which is how F.interpolate stretches its unit vectors."""
+    units = torch.eye(cells, device=device)[None]  # (1, cells, cells): each row a vector to be stretched
+    return F.interpolate(units, size=pixels, mode="linear", align_corners=False)[0].T
 
 
 class MeanIou:
