@@ -110,6 +110,20 @@ def test_figures_of_what_is_made_before_the_next_model(tmp_path: Path) -> None:
     assert order == ["model", "pass", "target", "row", "other"]
 
 
+def test_figures_of_a_row_that_runs_its_own_pass_before_the_next_model(tmp_path: Path) -> None:
+    every = [
+        Work("model", NO_CASE, effort=9),
+        Work("other", NO_CASE, effort=8),
+        Work("target", NO_CASE, effort=1),
+        Work("row", NO_CASE, ("model", "target"), "row", effort=5),
+    ]
+    queue, order = WorkQueue(every, tmp_path), []
+    while (work := queue.take()) is not None:
+        order.append(work.folder)
+        queue.finish(work, computed=True)
+    assert order == ["model", "target", "row", "other"]
+
+
 def test_searches_of_one_model_stay_with_a_process(tmp_path: Path) -> None:
     every = [
         Work("long", NO_CASE, effort=9),

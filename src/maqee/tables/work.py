@@ -40,7 +40,7 @@ class Work:
     Attributes:
         folder: below the root; also its name.
         case: the model that is made or measured.
-        needs: folders of the work that must be finished before.
+        needs: folders of the work that must be finished before; of a row the model that it measures comes first.
         kind: make a model, let it pass over the test images, or measure a row.
         row: what to measure; None where no row is measured.
         record: folder of the pass over the test images that a row reads; None where it makes its own.

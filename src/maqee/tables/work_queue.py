@@ -92,7 +92,8 @@ class WorkQueue:
         """
         ready = [work for work in self.waiting.values() if self.finished.issuperset(work.needs)]
         short = [work for work in ready if work.kind != "model"]
-        stuck = {need for work in self.waiting.values() if work.record in self.finished for need in work.needs}
+        rows = [work for work in self.waiting.values() if work.kind == "row"]
+        stuck = {need for row in rows if self.finished.issuperset(row.needs[:1]) for need in row.needs}
         awaited = [work for work in ready if work.folder in stuck]
         alike = [work for work in ready if last is not None and last.fitted == work.fitted != ""]
         if not ready:
