@@ -1,4 +1,4 @@
-"""The pictures of the README are drawn from the results as they are."""
+"""The pictures of the README and of the results are drawn from the results as they are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from types import ModuleType
 
 import pytest
 
-from tools import draw_frontier, draw_throughput
+from tools import draw_camvid, draw_frontier, draw_throughput
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(("tool", "how"), [(draw_frontier, "simulated"), (draw_throughput, "executed")])
+@pytest.mark.parametrize(
+    ("tool", "how"), [(draw_frontier, "simulated"), (draw_camvid, "simulated"), (draw_throughput, "executed")]
+)
 def test_they_show_the_results_as_they_are(
     tool: ModuleType, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

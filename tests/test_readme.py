@@ -89,16 +89,18 @@ def test_figures_are_those_of_the_table(number: int, table: str, name: str) -> N
 @pytest.mark.parametrize(
     ("line", "table", "names"),
     [
-        ("ViT-Ti, no training", "vit-tiny", ("maqee-untrained", "best-uniform", "erq-lgvit")),
-        ("ViT-S, no training", "vit-small", ("maqee-untrained", "best-uniform", "erq-lgvit")),
-        ("Swin of 24 blocks, no training", "swin", ("maqee-untrained", "best-uniform", "erq-lgvit")),
-        ("ViT-Ti, 1,200 steps", "vit-tiny", ("maqee", "best-uniform-trained", "erq-trained")),
-        ("ViT-S, 1,200 steps", "vit-small", (None, "best-uniform-trained")),
-        ("Swin of 24 blocks, 1,200 steps", "swin", ("maqee", "best-uniform-trained")),
+        ("ViT-Ti, no training", "cifar100-vit-tiny", ("maqee-untrained", "best-uniform", "erq-lgvit")),
+        ("ViT-S, no training", "cifar100-vit-small", ("maqee-untrained", "best-uniform", "erq-lgvit")),
+        ("Swin of 24 blocks, no training", "cifar100-swin", ("maqee-untrained", "best-uniform", "erq-lgvit")),
+        ("ViT-Ti, 1,200 steps", "cifar100-vit-tiny", ("maqee", "best-uniform-trained", "erq-trained")),
+        ("ViT-S, 1,200 steps", "cifar100-vit-small", (None, "best-uniform-trained")),
+        ("Swin of 24 blocks, 1,200 steps", "cifar100-swin", ("maqee", "best-uniform-trained")),
+        ("ViT-Ti on CamVid, no training", "camvid-vit-tiny", ("maqee-untrained", "best-uniform", "erq")),
+        ("ViT-Ti on CamVid, 100 steps", "camvid-vit-tiny", ("maqee", "best-uniform-trained", "erq-trained")),
     ],
 )
 def test_uniform_bits_beside_them(line: str, table: str, names: tuple[str | None, ...]) -> None:
-    rows = {row["name"]: row for row in read_json(ROOT / "results" / "tables" / f"cifar100-{table}.json")["rows"]}
+    rows = {row["name"]: row for row in read_json(ROOT / "results" / "tables" / f"{table}.json")["rows"]}
     [written] = re.findall(rf"^\| {line} \|.*$", TEXT, flags=re.MULTILINE)
     for cell, name in zip(written.strip("|").split("|")[1:], names, strict=False):
         if name is not None:

@@ -25,9 +25,13 @@ WIDEST = 7.0  # per cent of the BOPs of full precision
 def main(path: Path) -> None:
     """Write the picture."""
     with style():
-        figure = draw(frontiers(), read("envelope"), trained("maqee"), trained("best-uniform-trained"))
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
+        save(draw(frontiers(), read("envelope"), trained("maqee"), trained("best-uniform-trained")), path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a drawing on white, for pages whose colours are not ours to know, without a date in it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue().decode(), flags=re.DOTALL)
     write_text(path, re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE))
 
